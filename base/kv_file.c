@@ -1,0 +1,166 @@
+#include "base/kv_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+kv_rc kv_file_read(const char *path, size_t limit, kv_buf *out, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be opened: %s", path, strerror(errno));
+    if (fstat(fd, &st) != 0) {
+        rc = KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
+        goto out;
+    }
+    if (S_ISDIR(st.st_mode)) {
+        rc = KV_FAIL(err, KV_EREAD, "%s: is a directory, a file is needed", path);
+        goto out;
+    }
+    for (;;) {
+        char chunk[65536];
+        ssize_t n = read(fd, chunk, sizeof chunk);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            rc = KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
+            goto out;
+        }
+        if (n == 0) break;
+        if ((size_t)n > limit - out->len) {
+            rc = KV_FAIL(err, KV_EREAD, "%s: larger than the limit of %zu bytes", path, limit);
+            goto out;
+        }
+        KV_TRY(rc, out, kv_buf_append(out, chunk, (size_t)n, err));
+    }
+    if (out->data == NULL) rc = kv_buf_append(out, "", 0, err); /* an empty file still has a NUL */
+out:
+    close(fd);
+    if (rc != KV_OK) kv_buf_free(out);
+    return rc;
+}
+
+static kv_rc write_all(int fd, const char *bytes, size_t n, const char *path, kv_err *err)
+{
+    while (n > 0) {
+        ssize_t put = write(fd, bytes, n);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
+        bytes += put;
+        n -= (size_t)put;
+    }
+    return KV_OK;
+}
+
+/* The folder that holds path, as a new string. */
+static char *folder_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL) return kv_strdup(".");
+    if (slash == path) return kv_strdup("/");
+    char *dir = kv_strdup(path);
+    if (dir != NULL) dir[slash - path] = '\0';
+    return dir;
+}
+
+static void sync_folder(const char *path)
+{
+    char *dir = folder_of(path);
+    if (dir == NULL) return;
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd); /* some file systems cannot sync a folder; the file itself is synced */
+        close(fd);
+    }
+    kv_free(dir);
+}
+
+kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm, kv_file_mode mode, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    char *temp = NULL;
+    int fd = -1;
+    size_t len = strlen(path) + sizeof ".tmp.XXXXXX";
+    if (kv_path_is_dir(path)) return KV_FAIL(err, KV_EWRITE, "%s: is a directory, a file name is needed", path);
+    temp = kv_alloc(len, 1);
+    if (temp == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to write %s", path);
+    snprintf(temp, len, "%s.tmp.XXXXXX", path);
+    fd = mkstemp(temp);
+    if (fd < 0) {
+        rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
+        goto out;
+    }
+    KV_TRY(rc, out_unlink, write_all(fd, bytes, n, path, err));
+    if (fchmod(fd, (mode_t)perm) != 0 || fsync(fd) != 0) {
+        rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
+        goto out_unlink;
+    }
+    if (mode == KV_FILE_NEW) {
+        if (link(temp, path) != 0) { /* link, unlike rename, never replaces */
+            rc = errno == EEXIST ? KV_FAIL(err, KV_EEXIST, "%s: exists and is not overwritten; remove it or name another",
+                                           path)
+                                 : KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
+            goto out_unlink;
+        }
+        (void)unlink(temp);
+    } else if (rename(temp, path) != 0) {
+        rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
+        goto out_unlink;
+    }
+    sync_folder(path);
+    goto out;
+out_unlink:
+    (void)unlink(temp);
+out:
+    if (fd >= 0) close(fd);
+    kv_free(temp);
+    return rc;
+}
+
+kv_rc kv_file_can_write(const char *path, kv_err *err)
+{
+    if (kv_path_is_dir(path)) return KV_FAIL(err, KV_EWRITE, "%s: is a directory, a file name is needed", path);
+    size_t len = strlen(path) + sizeof ".tmp.XXXXXX";
+    char *temp = kv_alloc(len, 1);
+    if (temp == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to check %s", path);
+    snprintf(temp, len, "%s.tmp.XXXXXX", path);
+    int fd = mkstemp(temp);
+    kv_rc rc = KV_OK;
+    if (fd < 0) {
+        rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
+    } else {
+        close(fd);
+        (void)unlink(temp);
+    }
+    kv_free(temp);
+    return rc;
+}
+
+char *kv_path_beside(const char *base_file, const char *rel)
+{
+    const char *slash = strrchr(base_file, '/');
+    if (rel[0] == '/' || slash == NULL) return kv_strdup(rel);
+    size_t dir = (size_t)(slash - base_file) + 1, n = strlen(rel) + 1;
+    char *p = kv_alloc(dir + n, 1);
+    if (p == NULL) return NULL;
+    memcpy(p, base_file, dir);
+    memcpy(p + dir, rel, n);
+    return p;
+}
+
+bool kv_path_is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+bool kv_path_exists(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0;
+}

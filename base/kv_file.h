@@ -1,0 +1,29 @@
+/* Files: read whole, once; written whole or not at all. */
+#ifndef KV_FILE_H
+#define KV_FILE_H
+
+#include "base/kv_base.h"
+
+/* Reads all of path (at most limit bytes) into *out, which must be {0}; the caller frees it.
+ * A directory, an unreadable file or one past the limit is KV_EREAD with the path in the text.
+ * "-" is not special. */
+kv_rc kv_file_read(const char *path, size_t limit, kv_buf *out, kv_err *err) KV_MUST_USE;
+
+typedef enum { KV_FILE_REPLACE, KV_FILE_NEW } kv_file_mode; /* NEW: refuse if path exists */
+
+/* Writes n bytes to a temporary name beside path, syncs, gives it permission bits `perm` and
+ * moves it to path in one step. On any error nothing is left behind and an old file stays.
+ * KV_EWRITE, or KV_EEXIST for KV_FILE_NEW. */
+kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm, kv_file_mode mode, kv_err *err)
+    KV_MUST_USE;
+
+/* Checks now that kv_file_write could later put a file at path (folder exists, writable, path
+ * is no directory), so that a long run does not fail at its end. */
+kv_rc kv_file_can_write(const char *path, kv_err *err) KV_MUST_USE;
+
+/* "dir/of/base_file" joined with rel unless rel is absolute; NULL when memory is out. */
+char *kv_path_beside(const char *base_file, const char *rel) KV_MUST_USE;
+bool kv_path_is_dir(const char *path);
+bool kv_path_exists(const char *path);
+
+#endif
