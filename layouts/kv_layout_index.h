@@ -1,0 +1,265 @@
+/* The index algebra: where an element of the canonical tensor lies in a native image, and back.
+ *
+ * One unit of work holds `layers` layers. Its canonical tensor is [layers][KV][tokens][heads][lanes];
+ * K rows are lanes[0] wide, V rows lanes[1]. A native image is one array (interleaved, latent) or a
+ * K array followed by a V array (separate); where the layout keeps no layer axis in its array, the
+ * arrays of layer 0, 1, ... follow one another.
+ *
+ * An array is an ordered list of factors, slowest first. A position is built by Horner steps over
+ * the factors in storage order, p = p * size + digit, and taken apart by / and % from the other end.
+ * Factors [0, cut) number the pages, factors [cut, n) lie inside a page; page_span is the distance of
+ * two pages in positions and may exceed the payload (slack). A D factor may be allocated wider than
+ * the row it holds (pad lanes), and the last token block may be longer than the tokens (tail): all
+ * three hold no element and are padding.
+ *
+ * Everything is 64-bit, plain C that is also CUDA C++; no allocation, no tables, no state but the
+ * arguments. kv_layout_bind() makes a kv_index and has checked that no product overflows. */
+#ifndef KV_LAYOUT_INDEX_H
+#define KV_LAYOUT_INDEX_H
+
+#include <stdint.h>
+
+#ifndef KV_HD
+#ifdef __CUDACC__
+#define KV_HD __host__ __device__ static inline
+#else
+#define KV_HD static inline
+#endif
+#endif
+
+#define KV_FACTORS_MAX 10
+
+/* What a factor counts. The order of this list is the order of kv_factor_names[]. */
+typedef enum {
+    KV_F_L,  /* layer */
+    KV_F_KV, /* 0 keys, 1 values */
+    KV_F_T,  /* token, not split */
+    KV_F_TB, /* token block */
+    KV_F_TI, /* token in its block */
+    KV_F_TG, /* group of tokens in the block */
+    KV_F_TX, /* token in its group */
+    KV_F_H,  /* kv head held by this layout */
+    KV_F_D,  /* lane of the head dimension, not split */
+    KV_F_DG, /* group of lanes */
+    KV_F_DX, /* lane in its group */
+    KV_F_C,  /* lane of a latent row */
+    KV_F_COUNT
+} kv_factor;
+
+/* Storage order of one half (K or V). Sizes are allocated extents, in digits of the factor. */
+typedef struct {
+    int32_t n;            /* factors */
+    int32_t cut;          /* factors before this one number the pages */
+    int64_t page_span;    /* positions from one page to the next */
+    int64_t page_payload; /* positions of a page that factors [cut, n) reach; <= page_span */
+    int32_t kind[KV_FACTORS_MAX];
+    int64_t size[KV_FACTORS_MAX];
+} kv_order;
+
+/* A layout bound to a geometry and a unit. */
+typedef struct {
+    kv_order half[2];     /* K, V; a latent layout uses half[0] alone */
+    int64_t half_base[2]; /* first position of the half's array inside one layer's arrays */
+    int64_t kv_span;      /* interleaved: positions from KV digit 0 to KV digit 1, inside the page if kv_inner */
+    int64_t layer_span;   /* positions of one layer's arrays, where layers follow one another; else native */
+    int64_t native;       /* N: positions of the unit's image, padding included */
+    int64_t elements;     /* elements of the canonical tensor of the unit */
+    int64_t layers;       /* of the unit */
+    int64_t tokens;
+    int64_t heads;      /* kv heads held */
+    int64_t first_head; /* number of the first one in the whole cache */
+    int64_t lanes[2];   /* row widths of K and V (latent: lanes[1] = 0) */
+    int64_t block;      /* tokens in a block; 1 if tokens are not split */
+    int64_t tx;         /* tokens in a group; 1 if not split */
+    int64_t x;          /* lanes in a group; 1 if not split */
+    int32_t halves;     /* 2, latent 1 */
+    int32_t separate;   /* 1: K array, then V array */
+    int32_t kv_inner;   /* interleaved: the KV factor lies inside the page */
+    int32_t has_layer;  /* 1: L is a factor of the array */
+    int32_t element;    /* kv_elem of the image */
+    int32_t reserved;
+} kv_index;
+
+/* A place in the canonical tensor of the unit. Padding places have token or lane past the end. */
+typedef struct {
+    int64_t layer, kv, token, head, lane;
+} kv_coord;
+
+/* The digit of factor `kind` at a place. */
+KV_HD int64_t kv_index_digit(const kv_index *ix, int32_t kind, const kv_coord *c)
+{
+    switch ((kv_factor)kind) {
+    case KV_F_L: return c->layer;
+    case KV_F_KV: return c->kv;
+    case KV_F_T: return c->token;
+    case KV_F_TB: return c->token / ix->block;
+    case KV_F_TI: return c->token % ix->block;
+    case KV_F_TG: return c->token % ix->block / ix->tx;
+    case KV_F_TX: return c->token % ix->block % ix->tx;
+    case KV_F_H: return c->head;
+    case KV_F_D: return c->lane;
+    case KV_F_DG: return c->lane / ix->x;
+    case KV_F_DX: return c->lane % ix->x;
+    case KV_F_C: return c->lane;
+    case KV_F_COUNT: break;
+    }
+    return 0;
+}
+
+/* Native position of a canonical place. The place must lie inside the unit (or in its padding). */
+KV_HD int64_t kv_index_forward(const kv_index *ix, const kv_coord *c)
+{
+    const kv_order *o = &ix->half[c->kv];
+    int64_t page = 0, inner = 0;
+    int32_t i;
+    for (i = 0; i < o->cut; i++) page = page * o->size[i] + kv_index_digit(ix, o->kind[i], c);
+    for (; i < o->n; i++) inner = inner * o->size[i] + kv_index_digit(ix, o->kind[i], c);
+    return (ix->has_layer ? 0 : c->layer * ix->layer_span) + ix->half_base[c->kv] + page * o->page_span + inner;
+}
+
+/* Puts a digit where its factor belongs: c->token and c->lane are sums of digit * weight. */
+KV_HD void kv_index_put(const kv_index *ix, int32_t kind, int64_t digit, kv_coord *c)
+{
+    switch ((kv_factor)kind) {
+    case KV_F_L: c->layer = digit; break;
+    case KV_F_KV: c->kv = digit; break;
+    case KV_F_T: c->token += digit; break;
+    case KV_F_TB: c->token += digit * ix->block; break;
+    case KV_F_TI: c->token += digit; break;
+    case KV_F_TG: c->token += digit * ix->tx; break;
+    case KV_F_TX: c->token += digit; break;
+    case KV_F_H: c->head = digit; break;
+    case KV_F_D: c->lane += digit; break;
+    case KV_F_DG: c->lane += digit * ix->x; break;
+    case KV_F_DX: c->lane += digit; break;
+    case KV_F_C: c->lane += digit; break;
+    case KV_F_COUNT: break;
+    }
+}
+
+/* Whether a place holds an element (1) or is padding (0). */
+KV_HD int kv_index_holds(const kv_index *ix, const kv_coord *c)
+{
+    return c->token < ix->tokens && c->lane < ix->lanes[c->kv];
+}
+
+/* Which half's factor order applies at position r of one layer's arrays. */
+KV_HD int64_t kv_index_half(const kv_index *ix, int64_t r)
+{
+    if (ix->halves == 1) return 0;
+    if (ix->separate) return r >= ix->half_base[1] ? 1 : 0;
+    if (ix->kv_inner) r %= ix->half[0].page_span;
+    return r / ix->kv_span % 2;
+}
+
+/* Canonical place of native position p, 0 <= p < native. Returns 1 for an element, 0 for padding
+ * (in a page's slack the place is meaningless, otherwise it tells which tail or pad lane it is). */
+KV_HD int kv_index_inverse(const kv_index *ix, int64_t p, kv_coord *c)
+{
+    const kv_order *o;
+    int64_t page, inner, half;
+    int32_t i;
+    c->layer = ix->has_layer ? 0 : p / ix->layer_span;
+    c->token = c->head = c->lane = 0;
+    if (!ix->has_layer) p %= ix->layer_span;
+    half = kv_index_half(ix, p);
+    c->kv = half;
+    o = &ix->half[half];
+    p -= ix->half_base[half];
+    page = p / o->page_span;
+    inner = p % o->page_span;
+    if (inner >= o->page_payload) return 0;
+    for (i = o->n - 1; i >= o->cut; i--) {
+        kv_index_put(ix, o->kind[i], inner % o->size[i], c);
+        inner /= o->size[i];
+    }
+    for (; i >= 0; i--) {
+        kv_index_put(ix, o->kind[i], page % o->size[i], c);
+        page /= o->size[i];
+    }
+    return kv_index_holds(ix, c);
+}
+
+/* Number of a canonical place in the unit, 0 <= n < elements: row-major [layers][KV][tokens][heads][lanes]. */
+KV_HD int64_t kv_index_canonical(const kv_index *ix, const kv_coord *c)
+{
+    const int64_t rows = ix->tokens * ix->heads;
+    return c->layer * rows * (ix->lanes[0] + ix->lanes[1]) + (c->kv ? rows * ix->lanes[0] : 0) +
+           (c->token * ix->heads + c->head) * ix->lanes[c->kv] + c->lane;
+}
+
+/* A walk over native positions in order, without division: one digit for each factor. */
+typedef struct {
+    int64_t position; /* current native position */
+    int64_t layer;    /* of the arrays the walk is in; 0 where L is a factor */
+    int64_t half;
+    int64_t slack; /* 0 in the payload of a page, else 1 + the offset in its slack */
+    int64_t digit[KV_FACTORS_MAX];
+} kv_walk;
+
+/* Starts a walk at position 0 of an image that has positions. */
+KV_HD void kv_walk_start(kv_walk *w)
+{
+    int32_t i;
+    w->position = w->layer = w->half = w->slack = 0;
+    for (i = 0; i < KV_FACTORS_MAX; i++) w->digit[i] = 0;
+}
+
+/* Adds one to the digits [from, to), the last one fastest; 1 when they all wrapped to 0. */
+KV_HD int kv_walk_carry(const kv_order *o, int32_t from, int32_t to, int64_t *digit)
+{
+    int32_t i;
+    for (i = to - 1; i >= from; i--) {
+        if (++digit[i] < o->size[i]) return 0;
+        digit[i] = 0;
+    }
+    return 1;
+}
+
+/* The odometer step: from position p to p + 1. Past the end of the image the walk is back at its
+ * first digits with layer = layers (or 0 where L is a factor). */
+KV_HD void kv_walk_next(const kv_index *ix, kv_walk *w)
+{
+    const kv_order *o = &ix->half[w->half];
+    int32_t i;
+    w->position++;
+    if (w->slack == 0) {
+        if (!kv_walk_carry(o, o->cut, o->n, w->digit)) goto same_array;
+        if (o->page_payload < o->page_span) {
+            w->slack = 1;
+            return;
+        }
+    } else if (w->slack < o->page_span - o->page_payload) {
+        w->slack++;
+        return;
+    }
+    w->slack = 0;
+    if (kv_walk_carry(o, 0, o->cut, w->digit)) { /* the array is at its end */
+        if (ix->separate && w->half == 0) {
+            w->half = 1;
+        } else {
+            w->half = 0;
+            if (!ix->has_layer) w->layer++;
+        }
+        return;
+    }
+same_array:
+    if (!ix->separate && ix->halves == 2) /* the KV digit says whose factor order comes next */
+        for (i = 0; i < o->n; i++)
+            if (o->kind[i] == KV_F_KV) w->half = w->digit[i];
+}
+
+/* Place of the walk's current position: as kv_index_inverse, with multiplications only. */
+KV_HD int kv_walk_coord(const kv_index *ix, const kv_walk *w, kv_coord *c)
+{
+    const kv_order *o = &ix->half[w->half];
+    int32_t i;
+    c->layer = w->layer;
+    c->kv = w->half;
+    c->token = c->head = c->lane = 0;
+    if (w->slack != 0) return 0;
+    for (i = 0; i < o->n; i++) kv_index_put(ix, o->kind[i], w->digit[i], c);
+    return kv_index_holds(ix, c);
+}
+
+#endif
