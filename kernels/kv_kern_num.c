@@ -21,8 +21,7 @@ static void row_of_bf16(const unsigned char *restrict src, float *restrict dst, 
 
 static void row_of_fp8(const unsigned char *restrict src, float *restrict dst, size_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        dst[i] = kv_num_float(kv_num_f32_of_fp8(src[i]));
+    for (size_t i = 0; i < n; i++) dst[i] = kv_num_float(kv_num_f32_of_fp8(src[i]));
 }
 
 void kv_num_to_f32_row(kv_elem from, const void *src, float *dst, size_t n)

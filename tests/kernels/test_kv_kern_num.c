@@ -43,8 +43,7 @@ static int make_tables(void **state)
         format *f = &formats[e];
         f->value = malloc((f->codes + 1u) * sizeof *f->value);
         if (f->value == NULL) return -1;
-        for (uint32_t c = 0; c <= f->codes; c++)
-            f->value[c] = code_value(f, c);
+        for (uint32_t c = 0; c <= f->codes; c++) f->value[c] = code_value(f, c);
     }
     return 0;
 }
@@ -52,8 +51,7 @@ static int make_tables(void **state)
 static int free_tables(void **state)
 {
     (void)state;
-    for (int e = 0; e < KV_ELEM_COUNT; e++)
-        free(formats[e].value);
+    for (int e = 0; e < KV_ELEM_COUNT; e++) free(formats[e].value);
     return 0;
 }
 
@@ -65,8 +63,10 @@ static uint32_t nearest_code(const format *f, double x)
     if (x >= f->value[hi]) return f->saturates ? f->codes - 1u : f->codes;
     while (hi - lo > 1u) {
         const uint32_t mid = lo + (hi - lo) / 2u;
-        if (f->value[mid] <= x) lo = mid;
-        else hi = mid;
+        if (f->value[mid] <= x)
+            lo = mid;
+        else
+            hi = mid;
     }
     if (f->saturates && hi == f->codes) return lo;
     const double middle = (f->value[lo] + f->value[hi]) / 2.0; /* exact */
@@ -75,7 +75,10 @@ static uint32_t nearest_code(const format *f, double x)
     return (lo & 1u) == 0u ? lo : hi;
 }
 
-static int sign_of(kv_elem e, uint32_t bits) { return (int)(bits >> (8 * (int)kv_elem_bytes(e) - 1)); }
+static int sign_of(kv_elem e, uint32_t bits)
+{
+    return (int)(bits >> (8 * (int)kv_elem_bytes(e) - 1));
+}
 static uint32_t magnitude(kv_elem e, uint32_t bits)
 {
     return bits & (0xFFFFFFFFu >> (33 - 8 * (int)kv_elem_bytes(e)));
@@ -124,8 +127,7 @@ static void num__converts_every_16_and_8_bit_value_like_the_tables(void **state)
         for (int to = 0; to < KV_ELEM_COUNT; to++) {
             if ((kv_elem)to == types[i]) continue;
             const uint32_t end = types[i] == KV_ELEM_FP8_E4M3 ? 0x100u : 0x10000u;
-            for (uint32_t bits = 0; bits < end; bits++)
-                check(types[i], (kv_elem)to, bits);
+            for (uint32_t bits = 0; bits < end; bits++) check(types[i], (kv_elem)to, bits);
         }
 }
 
@@ -141,8 +143,7 @@ static void check_f32(uint32_t bits)
 static void num__rounds_f32_to_nearest_even_everywhere(void **state)
 {
     (void)state;
-    for (uint32_t bits = 0; bits < 0x80000000u - 2039u; bits += 2039u)
-        check_f32(bits);
+    for (uint32_t bits = 0; bits < 0x80000000u - 2039u; bits += 2039u) check_f32(bits);
     for (uint32_t bits = 0; bits < 0x1000u; bits++) {
         check_f32(bits);               /* subnormals */
         check_f32(0x007FF000u + bits); /* and around the least normal */
@@ -238,8 +239,7 @@ static void num_row__equals_the_single_conversions(void **state)
     assert_non_null(out);
     assert_non_null(dst);
     for (int e = 0; e < KV_ELEM_COUNT; e++) {
-        for (uint32_t i = 0; i < N; i++)
-            kv_num_store((kv_elem)e, src + 1, i, e == KV_ELEM_F32 ? i * 65537u : i);
+        for (uint32_t i = 0; i < N; i++) kv_num_store((kv_elem)e, src + 1, i, e == KV_ELEM_F32 ? i * 65537u : i);
         for (size_t n = 0; n <= N; n = n < 70 ? n + 1 : n + 8191) {
             memset(dst, 0xA5, (N + 1) * sizeof *dst);
             kv_num_to_f32_row((kv_elem)e, src + 1, dst, n);
@@ -277,8 +277,7 @@ static void elem__names_and_sizes(void **state)
         assert_int_equal(e, i);
     }
     e = KV_ELEM_BF16;
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        assert_false(kv_elem_parse(wrong[i], &e));
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) assert_false(kv_elem_parse(wrong[i], &e));
     assert_int_equal(e, KV_ELEM_BF16);
     assert_string_equal(kv_elem_name(KV_ELEM_COUNT), "?");
     assert_int_equal(kv_elem_bytes(KV_ELEM_COUNT), 0);
