@@ -71,8 +71,7 @@ KV_HD int32_t kv_token_exponent(kv_token_matrix matrix, int64_t out_len)
     if (matrix == KV_TOKEN_WQ || matrix == KV_TOKEN_WK || matrix == KV_TOKEN_WV) return -2;
     if (matrix != KV_TOKEN_WO) return 0;
     int32_t half = 0; /* the least with 4^half >= out_len */
-    while (((int64_t)1 << (2 * half)) < out_len)
-        half++;
+    while (((int64_t)1 << (2 * half)) < out_len) half++;
     return 2 - half;
 }
 
@@ -81,8 +80,7 @@ KV_HD int32_t kv_token_exponent(kv_token_matrix matrix, int64_t out_len)
 KV_HD float kv_token_scale(int64_t dim)
 {
     int32_t p = 23;
-    while (((uint64_t)1 << (2 * p)) / (uint64_t)dim < (uint64_t)1 << 46)
-        p++;
+    while (((uint64_t)1 << (2 * p)) / (uint64_t)dim < (uint64_t)1 << 46) p++;
     const uint64_t square = ((uint64_t)1 << (2 * p)) / (uint64_t)dim;
     uint64_t r = 0;
     for (uint64_t bit = (uint64_t)1 << 24; bit != 0; bit >>= 1)
@@ -112,7 +110,7 @@ KV_HD float kv_token_exp(float x)
     const float n = kv_num_add(t, -magic);
     float r = kv_num_add(x, -kv_num_mul(n, 0x1.63p-1f));
     r = kv_num_add(r, -kv_num_mul(n, -0x1.bd0106p-13f));
-    float p = 0x1.a01a02p-13f;                      /* 1/5040 */
+    float p = 0x1.a01a02p-13f;                         /* 1/5040 */
     p = kv_num_add(kv_num_mul(p, r), 0x1.6c16c2p-10f); /* 1/720 */
     p = kv_num_add(kv_num_mul(p, r), 0x1.111112p-7f);  /* 1/120 */
     p = kv_num_add(kv_num_mul(p, r), 0x1.555556p-5f);  /* 1/24 */
