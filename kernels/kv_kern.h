@@ -1,0 +1,124 @@
+/* kernels: what one compute device does for a cell. A device is a table of operations over images it
+ * owns; the CPU backend (kv_kern_cpu.c) is the reference, a GPU backend implements the same table.
+ *
+ * An image is `bytes` bytes of device memory with KV_GUARD_BYTES of a known pattern on both sides.
+ * Counts are elements (positions), not bytes, unless the name says _bytes. No operation keeps a
+ * pointer to its arguments. Errors: KV_ENOMEM, KV_EDEVICE; outputs are set only on KV_OK. */
+#ifndef KV_KERN_H
+#define KV_KERN_H
+
+#include "base/kv_base.h"
+#include "kernels/kv_kern_payload.h"
+#include "layouts/kv_layout_index.h"
+
+#define KV_GUARD_BYTES 64
+#define KV_DECODE_STEPS 8
+#define KV_VOCABULARY 64
+
+typedef struct kv_device kv_device;
+typedef struct kv_image kv_image;
+
+/* Result of the index probe of one native space. */
+typedef struct {
+    int64_t checked;     /* positions walked */
+    int64_t padding;     /* of them, positions that hold no element */
+    int64_t bad;         /* positions where forward(inverse(p)) != p, the walk disagrees, or an element is hit twice */
+    int64_t first_bad;   /* -1 if none */
+    int64_t elements_hit; /* canonical elements hit exactly once */
+} kv_probe_result;
+
+/* Result of comparing two images of one layout. */
+typedef struct {
+    int64_t differing;  /* positions whose bits differ */
+    int64_t first;      /* first such position, -1 if none */
+    uint32_t got, want; /* bits there */
+} kv_compare_result;
+
+/* Result of collecting round-trip differences over the payloads of a unit. */
+typedef struct {
+    int64_t differing;        /* positions that differed for at least one payload */
+    int64_t outside_padding;  /* of them, positions that hold an element */
+    int64_t first_outside;    /* -1 if none */
+} kv_diffset_result;
+
+/* How far a conversion moved the values (token payload, source image against translated image). */
+typedef struct {
+    bool preserved;      /* every value is the same number */
+    bool finite;         /* every value on both sides is finite and no source value is 0 */
+    int64_t worst_ppm;   /* largest |difference| / |source value| in parts per million, rounded */
+} kv_drift_result;
+
+/* Positions that differed for some payload: a bit for each position of one unit. Opaque, host or device. */
+typedef struct kv_diffset kv_diffset;
+
+/* Tokens and logits of one layer's decode. */
+typedef struct {
+    int32_t tokens[KV_DECODE_STEPS];
+    uint32_t logits[KV_DECODE_STEPS * KV_VOCABULARY]; /* float32 bits, NaN as 0x7FC00000 */
+} kv_decode_result;
+
+/* ---- the table ------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *kind; /* "cpu" */
+
+    kv_rc (*image_new)(kv_device *d, int64_t capacity_bytes, kv_image **out, kv_err *err);
+    void (*image_free)(kv_device *d, kv_image *im);
+    /* Sets the size in use (<= capacity), fills it with poison that depends on `round`, renews the guards. */
+    kv_rc (*poison)(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, kv_err *err);
+    /* KV_EDEVICE if a guard byte changed; the text says which side. */
+    kv_rc (*check_guards)(kv_device *d, const kv_image *im, kv_err *err);
+
+    /* The image that layout ix would build itself from payload p: each element is the payload's bits converted to
+     * `via` and then to the image's element type; padding holds `pad` bits. Walks the factors digit by digit. */
+    kv_rc (*build)(kv_device *d, kv_image *im, const kv_index *ix, const kv_payload *p, int32_t via, uint32_t pad,
+                   kv_err *err);
+    /* src image in layout s to dst image in layout t (same canonical tensor); padding of dst gets `fill` bits.
+     * Strides and tiles; writes every position of dst exactly once. */
+    kv_rc (*translate)(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, kv_image *dst,
+                       uint32_t fill, kv_err *err);
+
+    kv_rc (*probe)(kv_device *d, const kv_index *ix, kv_probe_result *out, kv_err *err);
+    kv_rc (*compare)(kv_device *d, const kv_index *ix, const kv_image *got, const kv_image *want,
+                     kv_compare_result *out, kv_err *err);
+
+    kv_rc (*diffset_new)(kv_device *d, const kv_index *ix, kv_diffset **out, kv_err *err);
+    void (*diffset_free)(kv_device *d, kv_diffset *s);
+    /* Adds the positions at which the two images differ. */
+    kv_rc (*diffset_add)(kv_device *d, kv_diffset *s, const kv_image *got, const kv_image *want, kv_err *err);
+    /* Counts, and empties the set for the next unit. */
+    kv_rc (*diffset_take)(kv_device *d, kv_diffset *s, kv_diffset_result *out, kv_err *err);
+
+    /* Values of t's image against s's, element by element. */
+    kv_rc (*drift)(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, const kv_image *dst,
+                   kv_drift_result *out, kv_err *err);
+
+    /* Decodes layer `layer` of the unit through layout ix; scratch is an image with room for one layer's elements. */
+    kv_rc (*decode)(kv_device *d, const kv_index *ix, const kv_image *im, int64_t layer, uint64_t weight_seed,
+                    int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err);
+    /* The same decode over the canonical tensor itself, made from payload p (one layer: p->first_layer), heads held by ix. */
+    kv_rc (*decode_reference)(kv_device *d, const kv_index *ix, const kv_payload *p, uint64_t weight_seed,
+                              int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err);
+
+    /* Plain copy of the bytes in use: the yardstick of `kvgrid bench`. */
+    kv_rc (*copy)(kv_device *d, const kv_image *src, kv_image *dst, kv_err *err);
+    void (*close)(kv_device *d);
+} kv_device_ops;
+
+struct kv_device {
+    const kv_device_ops *ops;
+};
+
+/* The CPU backend, one core. Close with dev->ops->close(dev). */
+kv_rc kv_device_cpu_new(kv_device **out, kv_err *err) KV_MUST_USE;
+
+/* Bytes that an image of ix holds. */
+KV_HD int64_t kv_index_bytes(const kv_index *ix)
+{
+    return ix->native * kv_elem_bytes((kv_elem)ix->element);
+}
+
+/* Read-only view of an image's bytes for tests and files; NULL where the device's memory is not the host's. */
+void *kv_image_host_view(kv_image *im);
+
+#endif

@@ -1,0 +1,71 @@
+/* CPU images: guarded memory, poison, copy. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "kernels/kv_kern_cpu.h"
+
+#define GUARD_BYTE 0x5C
+
+kv_rc kv_cpu_image_new(kv_device *d, int64_t capacity_bytes, kv_image **out, kv_err *err)
+{
+    (void)d;
+    kv_image *im = kv_alloc(1, sizeof *im);
+    unsigned char *block = NULL;
+    if (im != NULL && capacity_bytes <= INT64_MAX - 4 * KV_GUARD_BYTES)
+        block = kv_alloc_image((size_t)capacity_bytes + 2 * KV_GUARD_BYTES);
+    if (block == NULL) {
+        kv_free(im);
+        return KV_FAIL(err, KV_ENOMEM, "no memory for an image of %" PRId64 " bytes", capacity_bytes);
+    }
+    im->block = block;
+    im->data = block + KV_GUARD_BYTES;
+    im->capacity = capacity_bytes;
+    *out = im;
+    return KV_OK;
+}
+
+void kv_cpu_image_free(kv_device *d, kv_image *im)
+{
+    (void)d;
+    if (im == NULL) return;
+    kv_free(im->block);
+    kv_free(im);
+}
+
+void *kv_image_host_view(kv_image *im)
+{
+    return im->data;
+}
+
+kv_rc kv_cpu_poison(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, kv_err *err)
+{
+    (void)d;
+    if (bytes > im->capacity)
+        return KV_FAIL(err, KV_EBUG, "an image of %" PRId64 " bytes does not fit %" PRId64, bytes, im->capacity);
+    im->bytes = bytes;
+    memset(im->block, GUARD_BYTE, KV_GUARD_BYTES);
+    memset(im->data, (int)(0xA5U ^ (round * 0x1DU & 0xFFU)), (size_t)bytes);
+    memset(im->data + bytes, GUARD_BYTE, KV_GUARD_BYTES);
+    return KV_OK;
+}
+
+kv_rc kv_cpu_check_guards(kv_device *d, const kv_image *im, kv_err *err)
+{
+    (void)d;
+    for (int i = 0; i < KV_GUARD_BYTES; i++) {
+        if (im->block[i] != GUARD_BYTE)
+            return KV_FAIL(err, KV_EDEVICE, "a byte %d before the image was overwritten", KV_GUARD_BYTES - i);
+        if (im->data[im->bytes + i] != GUARD_BYTE)
+            return KV_FAIL(err, KV_EDEVICE, "a byte %d past the end of the image was overwritten", i);
+    }
+    return KV_OK;
+}
+
+kv_rc kv_cpu_copy(kv_device *d, const kv_image *src, kv_image *dst, kv_err *err)
+{
+    (void)d;
+    if (src->bytes > dst->capacity) return KV_FAIL(err, KV_EBUG, "copy into an image that is too small");
+    memcpy(dst->data, src->data, (size_t)src->bytes);
+    dst->bytes = src->bytes;
+    return KV_OK;
+}

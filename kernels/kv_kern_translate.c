@@ -1,0 +1,285 @@
+/* The translator: moves every element of a source image to its place in a destination image.
+ *
+ * Independent of kv_layout_index.h's Horner steps and of the builder: it works from strides. A position is
+ * a sum of one term for each canonical axis, so a half (K or V of one layer) is described by a base, a
+ * head stride, and one offset table each for tokens and lanes. Elements move in rows (lanes that lie
+ * together on both sides), fused over heads and tokens where those lie together too, or in tiles where one
+ * side runs along tokens and the other along lanes. Padding of the destination is filled apart, so each
+ * destination position is written exactly once. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "kernels/kv_kern_cpu.h"
+#include "kernels/kv_kern_num.h"
+
+#define TILE_TOKENS 64
+#define TILE_LANES 64
+
+/* Strides of one half of one side, in positions. */
+typedef struct {
+    int64_t base, layer, head;
+    int64_t tokens, lanes;   /* allocated: tail and pad lanes included */
+    int64_t *token, *lane;   /* offset tables of those lengths */
+} side;
+
+/* What moves: one half. */
+typedef struct {
+    side s, t;
+    const unsigned char *src;
+    unsigned char *dst;
+    kv_elem from, to;
+    int64_t from_bytes, to_bytes;
+    int64_t tokens, heads, lanes; /* held */
+    int64_t run;                  /* lanes that lie together on both sides */
+    int64_t row;                  /* lanes * fused heads, where a token's row lies together on both sides; else 0 */
+} half_move;
+
+/* Stride of the factor of a given kind and its extent; 0 and 1 if the half does not have it. */
+static int64_t stride_of(const kv_order *o, kv_factor kind, int64_t *extent)
+{
+    *extent = 1;
+    for (int32_t i = 0; i < o->n; i++) {
+        if (o->kind[i] != (int32_t)kind) continue;
+        int64_t stride = i < o->cut ? o->page_span : 1;
+        for (int32_t j = i + 1; j < (i < o->cut ? o->cut : o->n); j++) stride *= o->size[j];
+        *extent = o->size[i];
+        return stride;
+    }
+    return 0;
+}
+
+/* Offsets of a split axis: outer * outer_stride + group * group_stride + one * one_stride, in axis order. */
+static int64_t *table_new(int64_t outer, int64_t outer_stride, int64_t group, int64_t group_stride, int64_t one,
+                          int64_t one_stride)
+{
+    int64_t *table = kv_alloc((size_t)(outer * group * one), sizeof(int64_t)), n = 0;
+    for (int64_t a = 0; table != NULL && a < outer; a++)
+        for (int64_t b = 0; b < group; b++)
+            for (int64_t c = 0; c < one; c++) table[n++] = a * outer_stride + b * group_stride + c * one_stride;
+    return table;
+}
+
+static kv_rc side_new(side *m, const kv_index *ix, int kv, kv_err *err)
+{
+    const kv_order *o = &ix->half[kv];
+    int64_t t, tb, ti, tg, tx, d, dg, dx, c, other;
+    memset(m, 0, sizeof *m);
+    m->base = ix->half_base[kv] + (int64_t)kv * stride_of(o, KV_F_KV, &other);
+    m->layer = ix->has_layer ? stride_of(o, KV_F_L, &other) : ix->layer_span;
+    m->head = stride_of(o, KV_F_H, &other);
+    /* an axis stands whole or split, so of each sum below one term alone is not 0 */
+    const int64_t token = stride_of(o, KV_F_T, &t) + stride_of(o, KV_F_TB, &tb);
+    const int64_t in_block = stride_of(o, KV_F_TI, &ti) + stride_of(o, KV_F_TG, &tg);
+    const int64_t in_group = stride_of(o, KV_F_TX, &tx);
+    const int64_t lane = stride_of(o, KV_F_D, &d) + stride_of(o, KV_F_C, &c) + stride_of(o, KV_F_DG, &dg);
+    const int64_t in_x = stride_of(o, KV_F_DX, &dx);
+    m->tokens = t * tb * ti * tg * tx;
+    m->lanes = d * c * dg * dx;
+    m->token = table_new(t * tb, token, ti * tg, in_block, tx, in_group);
+    m->lane = table_new(d * c * dg, lane, 1, 0, dx, in_x);
+    if (m->token == NULL || m->lane == NULL)
+        return KV_FAIL(err, KV_ENOMEM, "no memory for the offsets of %" PRId64 " tokens", m->tokens);
+    return KV_OK;
+}
+
+static void side_free(side *m)
+{
+    kv_free(m->token);
+    kv_free(m->lane);
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a;
+}
+
+/* How many lanes lie together on both sides, in every group of that many. */
+static int64_t common_run(const half_move *m)
+{
+    int64_t run = m->lanes;
+    for (int64_t i = 1; i < m->lanes; i++)
+        if (m->s.lane[i] - m->s.lane[i - 1] != 1 || m->t.lane[i] - m->t.lane[i - 1] != 1) run = gcd(run, i);
+    return run;
+}
+
+static inline void move_run(const half_move *m, int64_t to, int64_t from, int64_t n)
+{
+    if (m->from == m->to)
+        memcpy(m->dst + to * m->to_bytes, m->src + from * m->from_bytes, (size_t)(n * m->to_bytes));
+    else
+        kv_num_convert_row(m->from, m->to, m->src + from * m->from_bytes, m->dst + to * m->to_bytes, (size_t)n);
+}
+
+/* Tokens from t on whose rows of `row` lanes lie one after the other on both sides. */
+static int64_t fused_tokens(const half_move *m, int64_t t, int64_t end, int64_t row)
+{
+    int64_t n = 1;
+    while (t + n < end && m->s.token[t + n] - m->s.token[t + n - 1] == row &&
+           m->t.token[t + n] - m->t.token[t + n - 1] == row)
+        n++;
+    return n;
+}
+
+/* Rows of m->row lanes that lie together on both sides (heads are fused, or taken one by one). */
+static void move_rows(const half_move *m, int64_t s0, int64_t t0, int64_t heads)
+{
+    for (int64_t tile = 0; tile < m->tokens; tile += TILE_TOKENS) {
+        const int64_t end = tile + TILE_TOKENS < m->tokens ? tile + TILE_TOKENS : m->tokens;
+        for (int64_t h = 0; h < heads; h++)
+            for (int64_t t = tile; t < end;) {
+                const int64_t n = fused_tokens(m, t, end, m->row);
+                move_run(m, t0 + h * m->t.head + m->t.token[t], s0 + h * m->s.head + m->s.token[t], n * m->row);
+                t += n;
+            }
+    }
+}
+
+/* Short runs of lanes (a vectorised head dimension on one side), tokens inside. */
+static void move_runs(const half_move *m, int64_t s0, int64_t t0)
+{
+    for (int64_t tile = 0; tile < m->tokens; tile += TILE_TOKENS) {
+        const int64_t end = tile + TILE_TOKENS < m->tokens ? tile + TILE_TOKENS : m->tokens;
+        for (int64_t h = 0; h < m->heads; h++)
+            for (int64_t d = 0; d < m->lanes; d += m->run) {
+                const int64_t to = t0 + h * m->t.head + m->t.lane[d], from = s0 + h * m->s.head + m->s.lane[d];
+                for (int64_t t = tile; t < end; t++) move_run(m, to + m->t.token[t], from + m->s.token[t], m->run);
+            }
+    }
+}
+
+/* One tile, element by element, along tokens or along lanes, whichever lies together in the destination. */
+#define MOVE_TILE(type_)                                                                                               \
+    static void move_tile_##type_(const half_move *m, int64_t s0, int64_t t0, int64_t tok0, int64_t tok1,              \
+                                  int64_t lane0, int64_t lane1, bool along_tokens)                                     \
+    {                                                                                                                  \
+        const type_ *restrict src = (const type_ *)(const void *)m->src + s0;                                          \
+        type_ *restrict dst = (type_ *)(void *)m->dst + t0;                                                            \
+        if (along_tokens) {                                                                                            \
+            for (int64_t d = lane0; d < lane1; d++)                                                                    \
+                for (int64_t t = tok0; t < tok1; t++)                                                                  \
+                    dst[m->t.lane[d] + m->t.token[t]] = src[m->s.lane[d] + m->s.token[t]];                             \
+        } else {                                                                                                       \
+            for (int64_t t = tok0; t < tok1; t++)                                                                      \
+                for (int64_t d = lane0; d < lane1; d++)                                                                \
+                    dst[m->t.lane[d] + m->t.token[t]] = src[m->s.lane[d] + m->s.token[t]];                             \
+        }                                                                                                              \
+    }
+MOVE_TILE(uint8_t)
+MOVE_TILE(uint16_t)
+MOVE_TILE(uint32_t)
+
+static void convert_tile(const half_move *m, int64_t s0, int64_t t0, int64_t tok0, int64_t tok1, int64_t lane0,
+                         int64_t lane1)
+{
+    for (int64_t t = tok0; t < tok1; t++)
+        for (int64_t d = lane0; d < lane1; d++) {
+            const uint32_t bits = kv_num_load(m->from, m->src, s0 + m->s.lane[d] + m->s.token[t]);
+            kv_num_store(m->to, m->dst, t0 + m->t.lane[d] + m->t.token[t], kv_num_convert(m->from, m->to, bits));
+        }
+}
+
+/* One side runs along tokens, the other along lanes. */
+static void move_tiles(const half_move *m, int64_t s0, int64_t t0)
+{
+    const bool along_tokens = m->tokens > 1 && m->t.token[1] - m->t.token[0] == 1;
+    for (int64_t tok = 0; tok < m->tokens; tok += TILE_TOKENS) {
+        const int64_t tok1 = tok + TILE_TOKENS < m->tokens ? tok + TILE_TOKENS : m->tokens;
+        for (int64_t h = 0; h < m->heads; h++)
+            for (int64_t lane = 0; lane < m->lanes; lane += TILE_LANES) {
+                const int64_t lane1 = lane + TILE_LANES < m->lanes ? lane + TILE_LANES : m->lanes;
+                const int64_t s = s0 + h * m->s.head, t = t0 + h * m->t.head;
+                if (m->from != m->to)
+                    convert_tile(m, s, t, tok, tok1, lane, lane1);
+                else if (m->to_bytes == 1)
+                    move_tile_uint8_t(m, s, t, tok, tok1, lane, lane1, along_tokens);
+                else if (m->to_bytes == 2)
+                    move_tile_uint16_t(m, s, t, tok, tok1, lane, lane1, along_tokens);
+                else
+                    move_tile_uint32_t(m, s, t, tok, tok1, lane, lane1, along_tokens);
+            }
+    }
+}
+
+static void fill_span(const half_move *m, int64_t at, int64_t n, uint32_t fill)
+{
+    for (int64_t i = 0; i < n; i++) kv_num_store(m->to, m->dst, at + i, fill);
+}
+
+/* Tail tokens in all their lanes, and the pad lanes of the tokens held. */
+static void fill_padding(const half_move *m, int64_t t0, uint32_t fill)
+{
+    for (int64_t t = 0; t < m->t.tokens; t++) {
+        const int64_t from = t < m->tokens ? m->lanes : 0;
+        for (int64_t h = 0; from < m->t.lanes && h < m->heads; h++)
+            for (int64_t d = from; d < m->t.lanes; d++)
+                kv_num_store(m->to, m->dst, t0 + h * m->t.head + m->t.token[t] + m->t.lane[d], fill);
+    }
+}
+
+/* What lies between the payload of a page and the next page. */
+static void fill_slack(const half_move *m, const kv_index *ix, int kv, int64_t array_base, uint32_t fill)
+{
+    const kv_order *o = &ix->half[kv];
+    int64_t pages = 1;
+    if (o->page_payload == o->page_span) return;
+    for (int32_t i = 0; i < o->cut; i++) pages *= o->size[i];
+    for (int64_t p = 0; p < pages; p++)
+        fill_span(m, array_base + p * o->page_span + o->page_payload, o->page_span - o->page_payload, fill);
+}
+
+static void move_half(half_move *m, int64_t layers)
+{
+    m->run = common_run(m);
+    int64_t heads = m->heads;
+    m->row = 0;
+    if (m->run == m->lanes) {
+        m->row = m->lanes;
+        if (m->s.head == m->lanes && m->t.head == m->lanes) { /* heads follow one another on both sides */
+            m->row = m->lanes * m->heads;
+            heads = 1;
+        }
+    }
+    for (int64_t l = 0; l < layers; l++) {
+        const int64_t s0 = m->s.base + l * m->s.layer, t0 = m->t.base + l * m->t.layer;
+        if (m->row > 1)
+            move_rows(m, s0, t0, heads);
+        else if (m->run > 1)
+            move_runs(m, s0, t0);
+        else
+            move_tiles(m, s0, t0);
+    }
+}
+
+kv_rc kv_cpu_translate(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, kv_image *dst,
+                       uint32_t fill, kv_err *err)
+{
+    (void)d;
+    kv_rc rc = KV_OK;
+    half_move m = {.src = src->data, .dst = dst->data, .from = (kv_elem)s->element, .to = (kv_elem)t->element};
+    m.from_bytes = kv_elem_bytes(m.from);
+    m.to_bytes = kv_elem_bytes(m.to);
+    m.tokens = s->tokens;
+    m.heads = s->heads;
+    for (int kv = 0; kv < s->halves && rc == KV_OK; kv++) {
+        m.lanes = s->lanes[kv];
+        rc = side_new(&m.s, s, kv, err);
+        if (rc == KV_OK) rc = side_new(&m.t, t, kv, err);
+        if (rc == KV_OK) {
+            move_half(&m, s->layers);
+            for (int64_t l = 0; l < t->layers; l++) fill_padding(&m, m.t.base + l * m.t.layer, fill);
+            if (kv == 0 || t->separate) /* one array: its pages hold both halves */
+                for (int64_t l = 0; l < (t->has_layer ? 1 : t->layers); l++)
+                    fill_slack(&m, t, kv, t->half_base[kv] + l * t->layer_span, fill);
+        }
+        side_free(&m.s);
+        side_free(&m.t);
+        memset(&m.s, 0, sizeof m.s);
+        memset(&m.t, 0, sizeof m.t);
+    }
+    return rc;
+}
