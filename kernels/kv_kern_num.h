@@ -57,10 +57,15 @@ KV_HD float kv_num_add(float a, float b)
 
 /* ---- to f32: branch-free (?: over a float operation is not), so that loops vectorise ----- */
 
-/* a where yes, else b. */
-KV_HD uint32_t kv_num_pick(bool yes, uint32_t a, uint32_t b)
+/* All bits set where a < b, else none; both below 2^31. */
+KV_HD uint32_t kv_num_below(uint32_t a, uint32_t b)
 {
-    const uint32_t mask = 0u - (uint32_t)yes;
+    return 0u - ((a - b) >> 31);
+}
+
+/* The bits of a where the mask is set, else those of b. */
+KV_HD uint32_t kv_num_pick(uint32_t mask, uint32_t a, uint32_t b)
+{
     return (a & mask) | (b & ~mask);
 }
 
@@ -69,14 +74,14 @@ KV_HD uint32_t kv_num_f32_of_f16(uint32_t h)
     const uint32_t sign = (h & 0x8000u) << 16, a = h & 0x7FFFu;
     const uint32_t small = kv_num_bits((float)(int32_t)a * 0x1p-24f); /* exponent field 0 */
     const uint32_t normal = (a << 13) + (112u << 23);
-    const uint32_t special = (a << 13) | 0x7F800000u | ((uint32_t)(a > 0x7C00u) << 22);
-    return sign | kv_num_pick(a < 0x0400u, small, kv_num_pick(a >= 0x7C00u, special, normal));
+    const uint32_t special = (a << 13) | 0x7F800000u | (kv_num_below(0x7C00u, a) & 0x00400000u);
+    return sign | kv_num_pick(kv_num_below(a, 0x0400u), small, kv_num_pick(kv_num_below(a, 0x7C00u), normal, special));
 }
 
 KV_HD uint32_t kv_num_f32_of_bf16(uint32_t b)
 {
     const uint32_t w = b << 16;
-    return w | ((uint32_t)((w & 0x7FFFFFFFu) > 0x7F800000u) << 22);
+    return w | (kv_num_below(0x7F800000u, w & 0x7FFFFFFFu) & 0x00400000u);
 }
 
 KV_HD uint32_t kv_num_f32_of_fp8(uint32_t b)
@@ -84,7 +89,7 @@ KV_HD uint32_t kv_num_f32_of_fp8(uint32_t b)
     const uint32_t sign = (b & 0x80u) << 24, a = b & 0x7Fu;
     const uint32_t small = kv_num_bits((float)(int32_t)a * 0x1p-9f);
     const uint32_t normal = (a << 20) + (120u << 23);
-    return sign | kv_num_pick(a < 0x08u, small, kv_num_pick(a == 0x7Fu, KV_NUM_NAN, normal));
+    return sign | kv_num_pick(kv_num_below(a, 0x08u), small, kv_num_pick(kv_num_below(a, 0x7Fu), normal, KV_NUM_NAN));
 }
 
 /* ---- from f32 --------------------------------------------------------------------------- */

@@ -14,7 +14,11 @@ _Static_assert(FLT_EVAL_METHOD == 0, "float expressions are computed in float");
 
 enum { E = KV_TOKEN_HIDDEN, CHUNK = KV_TOKEN_CHUNK, LANES = KV_TOKEN_LANES, GROUP = KV_TOKEN_GROUP };
 enum { STEPS = KV_TOKEN_STEPS, VOCAB = KV_TOKEN_VOCAB };
-enum { WHOLE_FLOATS = 1 << 18 }; /* caches up to this size are converted once, not in each step */
+enum {
+    WHOLE_FLOATS = 1 << 18, /* caches up to this size are converted once, not in each step */
+    TILE_FLOATS = 1 << 13,  /* else a tile of about this size, read in memory order */
+    BLOCK_HEADS = 16        /* kv heads that go through the cache together */
+};
 
 struct kv_token_ctx {
     int64_t heads, dim_k, dim_v;
@@ -29,8 +33,8 @@ struct kv_token_ctx {
 typedef struct {
     const unsigned char *src; /* [T][H][dim] */
     int64_t dim, pad;
-    float *rows;  /* [64][pad], or [H][T][pad] where whole */
-    float *fresh; /* [H][8][pad]: of the new tokens */
+    float *rows;  /* a tile [n][block of heads][pad], or [T][H][pad] where whole */
+    float *fresh; /* [8][H][pad]: of the new tokens */
 } half;
 
 /* One decode under way. */
@@ -38,59 +42,107 @@ typedef struct {
     const kv_token_ctx *c;
     kv_elem elem;
     int64_t tokens;
+    int64_t tile; /* tokens in a tile */
     bool whole;
     half k, v;
-    float *score; /* [2][tokens + 8]: scores, then weights */
+    float *score; /* [2 * block of heads][tokens + 8]: scores, then weights */
     float *query; /* [2H][pad_k] */
-    float *total; /* [2][pad_v] */
+    float *part;  /* [2 * block of heads][pad_v]: sums of this chunk */
+    float *total; /* the same, of all chunks */
     float *out;   /* [pad_out] */
 } decode;
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 static int64_t whole_lanes(int64_t n)
 {
     return (n + LANES - 1) / LANES * LANES;
 }
 
+/* ---- lanes ------------------------------------------------------------------------------ */
+
+typedef float quad __attribute__((vector_size(16)));
+typedef struct {
+    quad lo, hi; /* lanes 0..3 and 4..7 */
+} lanes;
+
+KV_BODY quad load(const float *p)
+{
+    quad x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+
+KV_BODY void multiply_add(lanes *sum, const float *a, const float *b)
+{
+    sum->lo += load(a) * load(b);
+    sum->hi += load(a + 4) * load(b + 4);
+}
+
+KV_BODY float tree(const lanes *x)
+{
+    const quad b = x->lo + x->hi;
+    return (b[0] + b[2]) + (b[1] + b[3]);
+}
+
 /* ---- inner loops ------------------------------------------------------------------------ */
 
-/* n rows of dim elements, `stride` bytes apart, to rows of pad floats. */
-KV_BODY void convert_rows(kv_elem elem, const unsigned char *restrict src, int64_t stride, int64_t dim,
-                          float *restrict dst, int64_t pad, int64_t n)
+KV_BODY void convert_row(kv_elem elem, const unsigned char *restrict src, int64_t n, float *restrict dst)
 {
-    for (int64_t t = 0; t < n; t++, src += stride, dst += pad) {
-        if (elem == KV_ELEM_F32) memcpy(dst, src, (size_t)dim * sizeof *dst);
-        if (elem == KV_ELEM_F16)
-            for (int64_t d = 0; d < dim; d++)
-                dst[d] = kv_num_float(kv_num_f32_of_f16(kv_num_load(KV_ELEM_F16, src, d)));
-        if (elem == KV_ELEM_BF16)
-            for (int64_t d = 0; d < dim; d++)
-                dst[d] = kv_num_float(kv_num_f32_of_bf16(kv_num_load(KV_ELEM_BF16, src, d)));
-        if (elem == KV_ELEM_FP8_E4M3)
-            for (int64_t d = 0; d < dim; d++) dst[d] = kv_num_float(kv_num_f32_of_fp8(src[d]));
+    if (elem == KV_ELEM_F32) memcpy(dst, src, (size_t)n * sizeof *dst);
+    if (elem == KV_ELEM_F16)
+        for (int64_t d = 0; d < n; d++) dst[d] = kv_num_float(kv_num_f32_of_f16(kv_num_load(KV_ELEM_F16, src, d)));
+    if (elem == KV_ELEM_BF16)
+        for (int64_t d = 0; d < n; d++) dst[d] = kv_num_float(kv_num_f32_of_bf16(kv_num_load(KV_ELEM_BF16, src, d)));
+    if (elem == KV_ELEM_FP8_E4M3)
+        for (int64_t d = 0; d < n; d++) dst[d] = kv_num_float(kv_num_f32_of_fp8(src[d]));
+}
+
+/* Tokens t .. t + n - 1, heads h .. h + heads - 1 to dst [n][heads][pad]. */
+KV_BODY void convert_tile(const decode *s, const half *x, int64_t t, int64_t n, int64_t h, int64_t heads, float *dst)
+{
+    const int64_t row = x->dim * kv_elem_bytes(s->elem), token = row * s->c->heads;
+    const unsigned char *src = x->src + t * token + h * row;
+    if (x->pad == x->dim && heads == s->c->heads) {
+        convert_row(s->elem, src, n * heads * x->dim, dst);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < heads; j++)
+            convert_row(s->elem, src + i * token + j * row, x->dim, dst + (i * heads + j) * x->pad);
+}
+
+/* The two query heads q [2][pad] against n rows k, `stride` floats apart. */
+KV_BODY void score_rows(const float *q, const float *k, int64_t pad, int64_t stride, float scale, int64_t n,
+                        float *score0, float *score1)
+{
+    for (int64_t t = 0; t < n; t++, k += stride) {
+        lanes sum0 = {{0.0f}, {0.0f}}, sum1 = {{0.0f}, {0.0f}};
+        for (int64_t i = 0; i < pad; i += LANES) {
+            multiply_add(&sum0, q + i, k + i);
+            multiply_add(&sum1, q + pad + i, k + i);
+        }
+        score0[t] = tree(&sum0) * scale;
+        score1[t] = tree(&sum1) * scale;
     }
 }
 
-/* The n rows of x for head h from token t on, as floats. */
-KV_BODY const float *rows_of(const decode *s, const half *x, int64_t h, int64_t t, int64_t n)
+/* sum [2][pad] += the weights of the two query heads times n rows v. */
+KV_BODY void weigh_rows(const float *w0, const float *w1, const float *v, int64_t pad, int64_t stride, int64_t n,
+                        float *sum)
 {
-    if (s->whole) return x->rows + (h * s->tokens + t) * x->pad;
-    const int64_t row_bytes = x->dim * kv_elem_bytes(s->elem), stride = s->c->heads * row_bytes;
-    convert_rows(s->elem, x->src + t * stride + h * row_bytes, stride, x->dim, x->rows, x->pad, n);
-    return x->rows;
-}
-
-KV_BODY float dot(const float *restrict a, const float *restrict b, int64_t n)
-{
-    float lane[LANES] = {0.0f};
-    for (int64_t i = 0; i < n; i += LANES)
-        for (int64_t j = 0; j < LANES; j++) lane[j] += a[i + j] * b[i + j];
-    return kv_token_tree(lane);
-}
-
-KV_BODY void score_rows(const float *restrict q, const float *restrict k, int64_t pad, float scale, int64_t n,
-                        float *restrict score)
-{
-    for (int64_t t = 0; t < n; t++) score[t] = dot(q, k + t * pad, pad) * scale;
+    for (int64_t d = 0; d < pad; d += 4) {
+        quad sum0 = load(sum + d), sum1 = load(sum + pad + d);
+        for (int64_t t = 0; t < n; t++) {
+            const quad x = load(v + t * stride + d);
+            sum0 += x * w0[t];
+            sum1 += x * w1[t];
+        }
+        memcpy(sum + d, &sum0, sizeof sum0);
+        memcpy(sum + pad + d, &sum1, sizeof sum1);
+    }
 }
 
 /* Scores to weights, in place. The largest is searched in lanes: its order is free. */
@@ -107,56 +159,88 @@ KV_BODY void soften(float *restrict score, int64_t n)
     for (t = 0; t < n; t++) score[t] = kv_token_exp(score[t] - most);
 }
 
-/* One chunk: its sum of w[t] * v[t][..] added to total, its sum of w[t] to *den. */
-KV_BODY void weigh_rows(const float *restrict w, const float *restrict v, int64_t pad, int64_t n, float *restrict total,
-                        float *restrict den)
+/* The chunked sum of the weights of `tokens` cache tokens and `fresh` new ones. */
+KV_BODY float denominator(const float *w, int64_t tokens, int64_t fresh)
 {
-    float sum = 0.0f;
-    for (int64_t t = 0; t < n; t++) sum += w[t];
-    *den += sum;
-    for (int64_t d = 0; d < pad; d += LANES) {
-        float lane[LANES] = {0.0f};
-        for (int64_t t = 0; t < n; t++)
-            for (int64_t j = 0; j < LANES; j++) lane[j] += w[t] * v[t * pad + d + j];
-        for (int64_t j = 0; j < LANES; j++) total[d + j] += lane[j];
+    float total = 0.0f;
+    for (int64_t t = 0; t < tokens + fresh;) {
+        const int64_t end = t < tokens ? least(t + CHUNK, tokens) : tokens + fresh;
+        float sum = 0.0f;
+        for (; t < end; t++) sum += w[t];
+        total += sum;
     }
+    return total;
 }
 
 KV_BODY void project(const float *restrict m, int64_t rows, int64_t stride, const float *restrict x, float *restrict y)
 {
-    for (int64_t r = 0; r < rows; r++) y[r] = dot(m + r * stride, x, stride);
+    for (int64_t r = 0; r < rows; r++, m += stride) {
+        lanes sum = {{0.0f}, {0.0f}};
+        for (int64_t i = 0; i < stride; i += LANES) multiply_add(&sum, m + i, x + i);
+        y[r] = tree(&sum);
+    }
 }
 
-/* The two query heads of kv head h over the cache and `fresh` new tokens: fills their part of out. */
-KV_BODY void attend(decode *s, int64_t h, int64_t fresh)
+/* ---- one step --------------------------------------------------------------------------- */
+
+/* The scores of kv heads h .. h + heads - 1, then their weights. */
+KV_BODY void score_block(decode *s, int64_t h, int64_t heads, int64_t fresh)
 {
     const kv_token_ctx *c = s->c;
-    const int64_t tokens = s->tokens, row = tokens + STEPS;
-    const float *q = s->query + GROUP * h * c->pad_k;
-    for (int64_t t = 0; t < tokens; t += CHUNK) {
-        const int64_t n = tokens - t < CHUNK ? tokens - t : CHUNK;
-        const float *k = rows_of(s, &s->k, h, t, n);
-        for (int64_t g = 0; g < GROUP; g++)
-            score_rows(q + g * c->pad_k, k, c->pad_k, c->scale, n, s->score + g * row + t);
+    const int64_t tokens = s->tokens, row = tokens + STEPS, pad = c->pad_k, full = c->heads * pad;
+    for (int64_t t = 0, n; t < tokens; t += n) {
+        n = least(s->tile, tokens - t);
+        const float *k = s->whole ? s->k.rows + t * full + h * pad : s->k.rows;
+        if (!s->whole) convert_tile(s, &s->k, t, n, h, heads, s->k.rows);
+        for (int64_t j = 0; j < heads; j++)
+            score_rows(s->query + GROUP * (h + j) * pad, k + j * pad, pad, s->whole ? full : heads * pad, c->scale, n,
+                       s->score + GROUP * j * row + t, s->score + (GROUP * j + 1) * row + t);
     }
-    float den[GROUP] = {0.0f};
-    memset(s->total, 0, (size_t)(GROUP * c->pad_v) * sizeof *s->total);
-    for (int64_t g = 0; g < GROUP; g++) {
-        score_rows(q + g * c->pad_k, s->k.fresh + h * STEPS * c->pad_k, c->pad_k, c->scale, fresh,
-                   s->score + g * row + tokens);
-        soften(s->score + g * row, tokens + fresh);
+    for (int64_t j = 0; j < heads; j++) {
+        float *score = s->score + GROUP * j * row;
+        score_rows(s->query + GROUP * (h + j) * pad, s->k.fresh + (h + j) * pad, pad, full, c->scale, fresh,
+                   score + tokens, score + row + tokens);
+        soften(score, tokens + fresh);
+        soften(score + row, tokens + fresh);
     }
-    for (int64_t t = 0; t < tokens; t += CHUNK) {
-        const int64_t n = tokens - t < CHUNK ? tokens - t : CHUNK;
-        const float *v = rows_of(s, &s->v, h, t, n);
-        for (int64_t g = 0; g < GROUP; g++)
-            weigh_rows(s->score + g * row + t, v, c->pad_v, n, s->total + g * c->pad_v, &den[g]);
+}
+
+/* n rows of V for a block of heads, weighed by the weights from token t on. */
+KV_BODY void weigh_block(decode *s, const float *v, int64_t stride, int64_t heads, int64_t t, int64_t n)
+{
+    const int64_t row = s->tokens + STEPS, pad = s->c->pad_v;
+    for (int64_t j = 0; j < heads; j++)
+        weigh_rows(s->score + GROUP * j * row + t, s->score + (GROUP * j + 1) * row + t, v + j * pad, pad, stride, n,
+                   s->part + GROUP * j * pad);
+}
+
+/* A chunk is done: its sums go to the totals. */
+KV_BODY void close_chunk(decode *s, int64_t heads)
+{
+    const int64_t n = GROUP * heads * s->c->pad_v;
+    for (int64_t i = 0; i < n; i++) s->total[i] += s->part[i];
+    memset(s->part, 0, (size_t)n * sizeof *s->part);
+}
+
+/* The outputs of kv heads h .. h + heads - 1 from their weights. */
+KV_BODY void output_block(decode *s, int64_t h, int64_t heads, int64_t fresh)
+{
+    const kv_token_ctx *c = s->c;
+    const int64_t tokens = s->tokens, row = tokens + STEPS, pad = c->pad_v, full = c->heads * pad;
+    memset(s->part, 0, (size_t)(GROUP * heads * pad) * sizeof *s->part);
+    memset(s->total, 0, (size_t)(GROUP * heads * pad) * sizeof *s->total);
+    for (int64_t t = 0, n; t < tokens; t += n) {
+        n = least(least(s->tile, tokens - t), CHUNK - t % CHUNK);
+        const float *v = s->whole ? s->v.rows + t * full + h * pad : s->v.rows;
+        if (!s->whole) convert_tile(s, &s->v, t, n, h, heads, s->v.rows);
+        weigh_block(s, v, s->whole ? full : heads * pad, heads, t, n);
+        if ((t + n) % CHUNK == 0 || t + n == tokens) close_chunk(s, heads);
     }
-    for (int64_t g = 0; g < GROUP; g++) {
-        weigh_rows(s->score + g * row + tokens, s->v.fresh + h * STEPS * c->pad_v, c->pad_v, fresh,
-                   s->total + g * c->pad_v, &den[g]);
-        for (int64_t d = 0; d < c->dim_v; d++)
-            s->out[(GROUP * h + g) * c->dim_v + d] = s->total[g * c->pad_v + d] / den[g];
+    weigh_block(s, s->v.fresh + h * pad, full, heads, tokens, fresh);
+    close_chunk(s, heads);
+    for (int64_t g = 0; g < GROUP * heads; g++) {
+        const float den = denominator(s->score + g * row, tokens, fresh);
+        for (int64_t d = 0; d < c->dim_v; d++) s->out[(GROUP * h + g) * c->dim_v + d] = s->total[g * pad + d] / den;
     }
 }
 
@@ -169,9 +253,13 @@ KV_BODY void take_step(decode *s, int32_t step, int32_t token, float *restrict l
     for (int64_t g = 0; g < GROUP * c->heads; g++)
         project(c->wq + g * c->dim_k * E, c->dim_k, E, x, s->query + g * c->pad_k);
     for (int64_t h = 0; h < c->heads; h++) {
-        project(c->wk + h * c->dim_k * E, c->dim_k, E, x, s->k.fresh + (h * STEPS + step) * c->pad_k);
-        project(c->wv + h * c->dim_v * E, c->dim_v, E, x, s->v.fresh + (h * STEPS + step) * c->pad_v);
-        attend(s, h, step + 1);
+        project(c->wk + h * c->dim_k * E, c->dim_k, E, x, s->k.fresh + (step * c->heads + h) * c->pad_k);
+        project(c->wv + h * c->dim_v * E, c->dim_v, E, x, s->v.fresh + (step * c->heads + h) * c->pad_v);
+    }
+    for (int64_t h = 0; h < c->heads; h += BLOCK_HEADS) {
+        const int64_t heads = least(BLOCK_HEADS, c->heads - h);
+        score_block(s, h, heads, step + 1);
+        output_block(s, h, heads, step + 1);
     }
     project(c->wo, E, c->pad_out, s->out, y);
     for (int32_t e = 0; e < E; e++) x[e] += y[e];
@@ -312,40 +400,47 @@ void kv_token_ctx_free(kv_token_ctx *ctx)
 
 /* ---- a decode --------------------------------------------------------------------------- */
 
-/* Floats of scratch, or false where they do not fit 63 bits. */
-static bool scratch_floats(const decode *s, int64_t *floats)
+/* Tokens in a tile, and the floats of all scratch; false where they do not fit 63 bits. */
+static bool plan_scratch(decode *s, int64_t *floats)
 {
     const kv_token_ctx *c = s->c;
-    const int64_t pads = c->pad_k + c->pad_v;
-    const int64_t fixed = c->heads * STEPS * pads + GROUP * c->heads * c->pad_k + GROUP * c->pad_v + c->pad_out;
-    const int64_t rows = s->whole ? c->heads * s->tokens : CHUNK;
+    const int64_t heads = least(c->heads, BLOCK_HEADS), pads = c->pad_k + c->pad_v;
+    const int64_t tile = TILE_FLOATS / (heads * (c->pad_k > c->pad_v ? c->pad_k : c->pad_v));
+    s->whole = s->tokens <= WHOLE_FLOATS / (c->heads * pads);
+    s->tile = s->whole ? CHUNK : tile < 1 ? 1 : least(tile, CHUNK);
+    const int64_t rows = s->whole ? c->heads * s->tokens : heads * s->tile;
+    const int64_t fixed = c->heads * (STEPS * pads + GROUP * c->pad_k) + 2 * GROUP * heads * c->pad_v + c->pad_out;
     int64_t scores;
-    return kv_add_i64(s->tokens, STEPS, &scores) && kv_mul_i64(scores, GROUP, &scores) &&
+    return kv_add_i64(s->tokens, STEPS, &scores) && kv_mul_i64(scores, GROUP * heads, &scores) &&
            kv_add_i64(scores, fixed + rows * pads, floats);
 }
 
 /* Cuts the scratch into its parts and, where the cache is small, converts it. */
-static void lay_out(decode *s, float *scratch)
+static void lay_out(decode *s, float *at)
 {
     const kv_token_ctx *c = s->c;
-    const int64_t rows = s->whole ? c->heads * s->tokens : CHUNK;
-    s->k.rows = scratch;
-    s->v.rows = s->k.rows + rows * c->pad_k;
-    s->k.fresh = s->v.rows + rows * c->pad_v;
-    s->v.fresh = s->k.fresh + c->heads * STEPS * c->pad_k;
-    s->query = s->v.fresh + c->heads * STEPS * c->pad_v;
-    s->total = s->query + GROUP * c->heads * c->pad_k;
-    s->out = s->total + GROUP * c->pad_v;
-    s->score = s->out + c->pad_out;
+    const int64_t heads = least(c->heads, BLOCK_HEADS);
+    const int64_t rows = s->whole ? c->heads * s->tokens : heads * s->tile;
+    s->k.rows = at;
+    at += rows * c->pad_k;
+    s->v.rows = at;
+    at += rows * c->pad_v;
+    s->k.fresh = at;
+    at += STEPS * c->heads * c->pad_k;
+    s->v.fresh = at;
+    at += STEPS * c->heads * c->pad_v;
+    s->query = at;
+    at += GROUP * c->heads * c->pad_k;
+    s->part = at;
+    at += GROUP * heads * c->pad_v;
+    s->total = at;
+    at += GROUP * heads * c->pad_v;
+    s->out = at;
+    at += c->pad_out;
+    s->score = at;
     if (!s->whole) return;
-    const half *const halves[] = {&s->k, &s->v};
-    for (int i = 0; i < 2; i++) {
-        const half *x = halves[i];
-        const int64_t row_bytes = x->dim * kv_elem_bytes(s->elem);
-        for (int64_t h = 0; h < c->heads; h++)
-            convert_rows(s->elem, x->src + h * row_bytes, c->heads * row_bytes, x->dim,
-                         x->rows + h * s->tokens * x->pad, x->pad, s->tokens);
-    }
+    convert_tile(s, &s->k, 0, s->tokens, 0, c->heads, s->k.rows);
+    convert_tile(s, &s->v, 0, s->tokens, 0, c->heads, s->v.rows);
 }
 
 kv_rc kv_token_decode(const kv_token_ctx *ctx, kv_elem elem, int64_t tokens, const void *k, const void *v,
@@ -357,8 +452,7 @@ kv_rc kv_token_decode(const kv_token_ctx *ctx, kv_elem elem, int64_t tokens, con
     int64_t floats;
     s.k = (half){.src = k, .dim = ctx->dim_k, .pad = ctx->pad_k};
     s.v = (half){.src = v, .dim = ctx->dim_v, .pad = ctx->pad_v};
-    s.whole = tokens <= WHOLE_FLOATS / (ctx->heads * (ctx->pad_k + ctx->pad_v));
-    if (!scratch_floats(&s, &floats)) return KV_FAIL(err, KV_ENOMEM, "token leg: %lld tokens", (long long)tokens);
+    if (!plan_scratch(&s, &floats)) return KV_FAIL(err, KV_ENOMEM, "token leg: %lld tokens", (long long)tokens);
     float *scratch = kv_alloc((size_t)floats, sizeof *scratch);
     if (scratch == NULL) return KV_FAIL(err, KV_ENOMEM, "token leg: %lld floats of scratch", (long long)floats);
     lay_out(&s, scratch);

@@ -119,9 +119,9 @@ KV_HD float kv_token_exp(float x)
     p = kv_num_add(kv_num_mul(p, r), 1.0f);
     p = kv_num_add(kv_num_mul(p, r), 1.0f);
     const uint32_t value = kv_num_bits(p) + (kv_num_bits(t) << 23); /* the low bits of t are n */
-    const uint32_t low = kv_num_pick(x < -87.0f, 0u, value);
-    const uint32_t high = kv_num_pick(x > 0x1.62e42ep+6f, 0x7F800000u, low);
-    return kv_num_float(kv_num_pick(x == x, high, KV_NUM_NAN));
+    const uint32_t low = kv_num_pick(0u - (uint32_t)(x < -87.0f), 0u, value);
+    const uint32_t high = kv_num_pick(0u - (uint32_t)(x > 0x1.62e42ep+6f), 0x7F800000u, low);
+    return kv_num_float(kv_num_pick(0u - (uint32_t)(x == x), high, KV_NUM_NAN));
 }
 
 /* The bits of a logit as they enter output and digest: one NaN for all. */
