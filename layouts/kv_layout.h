@@ -97,12 +97,12 @@ int64_t kv_pair_unit_layers(const kv_layout *src, const kv_layout *dst, const kv
 
 /* ---- what a pair means ---------------------------------------------------------------- */
 
-typedef enum { KV_FRONTIER_NONE, KV_X1_LATENT_KV, KV_X2_HEAD_GATHER, KV_X4_GEOMETRY_UNREPRESENTABLE } kv_frontier;
-/* "X1_LATENT_KV" and so on; NULL for KV_FRONTIER_NONE. */
-const char *kv_frontier_name(kv_frontier f);
+typedef enum { KV_X_NONE, KV_X1_LATENT_KV, KV_X2_HEAD_GATHER, KV_X4_GEOMETRY_UNREPRESENTABLE } kv_layout_frontier;
+/* "X1_LATENT_KV" and so on; NULL for KV_X_NONE. */
+const char *kv_layout_frontier_name(kv_layout_frontier f);
 
 /* Which frontier, if any, stands between src and dst at g; `reason` then names the numbers. */
-kv_rc kv_pair_frontier(const kv_layout *src, const kv_layout *dst, const kv_geometry *g, kv_frontier *out,
+kv_rc kv_pair_frontier(const kv_layout *src, const kv_layout *dst, const kv_geometry *g, kv_layout_frontier *out,
                        char reason[KV_REASON_TEXT], kv_err *err) KV_MUST_USE;
 
 /* Transformation words, one bit each, in the order of their names. */
@@ -120,7 +120,7 @@ typedef enum {
     KV_W_LAYER_MERGE,
     KV_W_LAYER_MOVE,
     KV_W_LAYER_SPLIT,
-    KV_W_PAD_MOVE,
+    KV_W_PAGE_PAD,
     KV_W_REBLOCK,
     KV_W_REQUANTIZE,
     KV_W_TOKEN_DEVECTORIZE,
@@ -130,10 +130,10 @@ typedef enum {
     KV_W_V_DIM_TRANSPOSE,
     KV_W_VIEW_REINTERPRET,
     KV_W_COUNT
-} kv_word;
-const char *kv_word_name(kv_word w);
+} kv_layout_word;
+const char *kv_layout_word_name(kv_layout_word w);
 
-/* The set of words (bit w = kv_word w) of src -> dst at g. Empty only for pairs refused by X1, X2 or a
+/* The set of words (bit w = kv_layout_word w) of src -> dst at g. Empty only for pairs refused by X1, X2 or a
  * shard that does not exist. */
 uint32_t kv_pair_words(const kv_layout *src, const kv_layout *dst, const kv_geometry *g);
 

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *kv_frontier_name(kv_frontier f)
+const char *kv_layout_frontier_name(kv_layout_frontier f)
 {
     switch (f) {
-    case KV_FRONTIER_NONE: return NULL;
+    case KV_X_NONE: return NULL;
     case KV_X1_LATENT_KV: return "X1_LATENT_KV";
     case KV_X2_HEAD_GATHER: return "X2_HEAD_GATHER";
     case KV_X4_GEOMETRY_UNREPRESENTABLE: return "X4_GEOMETRY_UNREPRESENTABLE";
@@ -16,13 +16,13 @@ const char *kv_frontier_name(kv_frontier f)
     return NULL;
 }
 
-const char *kv_word_name(kv_word w)
+const char *kv_layout_word_name(kv_layout_word w)
 {
     static const char *const names[KV_W_COUNT] = {
         "axis_permute",         "head_dedupe",       "head_dim_devectorize", "head_dim_revectorize",
         "head_dim_vectorize",   "head_order_transpose", "head_replicate",    "kv_merge",
         "kv_move",              "kv_split",          "layer_merge",          "layer_move",
-        "layer_split",          "pad_move",          "reblock",              "requantize",
+        "layer_split",          "page_pad",          "reblock",              "requantize",
         "token_devectorize",    "token_revectorize", "token_vectorize",      "v_axis_permute",
         "v_dim_transpose",      "view_reinterpret"};
     return w < KV_W_COUNT ? names[w] : "?";
@@ -121,7 +121,7 @@ static bool descriptors_equal(const kv_layout *a, const kv_layout *b, const kv_g
 #define BIT(w_) ((uint32_t)1 << (w_))
 
 /* One of three words: only the destination has it, only the source has it, both have it and it differs. */
-static uint32_t gain_loss(bool src, bool dst, bool differs, kv_word gain, kv_word loss, kv_word change)
+static uint32_t gain_loss(bool src, bool dst, bool differs, kv_layout_word gain, kv_layout_word loss, kv_layout_word change)
 {
     if (dst && !src) return BIT(gain);
     if (src && !dst) return BIT(loss);
@@ -178,7 +178,7 @@ uint32_t kv_pair_words(const kv_layout *s, const kv_layout *d, const kv_geometry
                    KV_W_TOKEN_REVECTORIZE);
     w |= gain_loss(has(s, KV_F_L), has(d, KV_F_L), layer_moves(s, d), KV_W_LAYER_MERGE, KV_W_LAYER_SPLIT,
                    KV_W_LAYER_MOVE);
-    if (s->page_stride_bytes != d->page_stride_bytes || s->row_lanes != d->row_lanes) w |= BIT(KV_W_PAD_MOVE);
+    if (s->page_stride_bytes != d->page_stride_bytes || s->row_lanes != d->row_lanes) w |= BIT(KV_W_PAGE_PAD);
     if (d->tp_size > g->kv_heads) w |= BIT(KV_W_HEAD_REPLICATE);
     if (s->tp_size > g->kv_heads) w |= BIT(KV_W_HEAD_DEDUPE);
     return w;
@@ -205,13 +205,13 @@ static void heads_reason(const kv_layout *s, int64_t sf, int64_t sc, const kv_la
              s->name, s->tp_rank, s->tp_size, sc, g->kv_heads, sf, d->name, d->tp_rank, d->tp_size, dc, df);
 }
 
-kv_rc kv_pair_frontier(const kv_layout *s, const kv_layout *d, const kv_geometry *g, kv_frontier *out,
+kv_rc kv_pair_frontier(const kv_layout *s, const kv_layout *d, const kv_geometry *g, kv_layout_frontier *out,
                        char reason[KV_REASON_TEXT], kv_err *err)
 {
     int64_t sf, sc, df, dc;
     const int64_t unit = kv_pair_unit_layers(s, d, g);
     const kv_layout *const side[2] = {s, d};
-    *out = KV_FRONTIER_NONE;
+    *out = KV_X_NONE;
     reason[0] = '\0';
     if (s->attention != d->attention || (s->store == KV_STORE_LATENT) != (d->store == KV_STORE_LATENT)) {
         latent_reason(s, d, g, reason);

@@ -18,15 +18,9 @@ static void read_report(kv_mpi_root *r, int rank, size_t n)
     kv_mpi_peer *p = &r->peers[rank];
     kv_mpi_report_head head;
     kv_mpi_report_reader reader;
-    kv_mpi_result res;
-    if (p->final || !kv_mpi_report_open(r->inbox.data, n, &head, &reader))
-        kv_mpi_abort(r->m, "rank %d sent a report of %zu bytes that makes no sense", rank, n);
-    while (kv_mpi_report_next(&reader, &res)) kv_mpi_root_deliver(r, rank, &res);
-    if (reader.results_left != 0 || reader.left != 0)
-        kv_mpi_abort(r->m, "rank %d sent a report of %zu bytes that is torn", rank, n);
-    pthread_mutex_lock(&r->lock);
-    kv_mpi_pool_busy(&r->pool, rank, (double)head.busy_ns * 1e-9);
-    pthread_mutex_unlock(&r->lock);
+    if (p->final || !kv_mpi_report_open(r->inbox.data, n, &head, &reader) ||
+        !kv_mpi_root_deliver(r, rank, &reader, (double)head.busy_ns * 1e-9))
+        kv_mpi_abort(r->m, "rank %d sent a report of %zu bytes that was not due or is torn", rank, n);
     p->since_ns = kv_mpi_now_ns();
     if ((head.flags & KV_MPI_FINAL) == 0) return;
     p->final = true;
@@ -43,7 +37,7 @@ static void lose(kv_mpi_root *r, int rank, kv_rc rc, const char *why)
 {
     kv_err err = {0};
     pthread_mutex_lock(&r->lock);
-    const int64_t item = kv_mpi_pool_first_open(&r->pool, rank), open = kv_mpi_pool_open(&r->pool, rank);
+    const int64_t item = kv_mpi_pool_nth_open(&r->pool, rank, 0), open = kv_mpi_pool_open(&r->pool, rank);
     pthread_mutex_unlock(&r->lock);
     if (item >= 0)
         KV_FAIL(&err, rc, "rank %d on %s %s; it was in item %lld and holds %lld item%s", rank, r->m->hosts[rank], why,

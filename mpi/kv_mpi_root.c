@@ -15,31 +15,49 @@ void kv_mpi_root_stop(kv_mpi_root *r, kv_rc rc, int rank, int64_t item, const kv
     pthread_mutex_unlock(&r->lock);
 }
 
-/* False when on_result failed, now or before. */
+/* Gives one result to the caller; false when on_result failed, now or before. Holding deliver. */
 static bool hand_over(kv_mpi_root *r, int rank, const kv_mpi_result *res)
 {
     kv_err err = {0};
-    kv_rc rc = KV_OK;
-    pthread_mutex_lock(&r->deliver);
-    const bool dead = r->no_more_results;
-    if (!dead) rc = r->job->on_result(r->job->ctx, res->item, rank, res->bytes, res->n, &err);
-    r->no_more_results = dead || rc != KV_OK;
-    pthread_mutex_unlock(&r->deliver);
-    if (rc != KV_OK) kv_mpi_root_stop(r, rc, 0, res->item, &err);
-    return !dead && rc == KV_OK;
+    if (r->no_more_results) return false;
+    const kv_rc rc = r->job->on_result(r->job->ctx, res->item, rank, res->bytes, res->n, &err);
+    if (rc == KV_OK) return true;
+    r->no_more_results = true;
+    pthread_mutex_lock(&r->lock);
+    if (r->outcome.rc == KV_EINTR) r->outcome.rc = KV_OK; /* "interrupted" would promise that all is saved */
+    pthread_mutex_unlock(&r->lock);
+    kv_mpi_root_stop(r, rc, 0, res->item, &err);
+    return false;
 }
 
-void kv_mpi_root_deliver(kv_mpi_root *r, int rank, const kv_mpi_result *res)
+/* Each lock is taken once per report, not per item: main holds them most of the time when items are tiny. */
+bool kv_mpi_root_deliver(kv_mpi_root *r, int rank, const kv_mpi_report_reader *report, double busy_s)
 {
+    kv_mpi_report_reader reader = *report;
+    kv_mpi_result res;
+    bool due = true;
+    pthread_mutex_lock(&r->deliver);
+    const bool dead = r->no_more_results;
+    pthread_mutex_unlock(&r->deliver);
+    if (dead) return true; /* the books are not kept any more either */
     pthread_mutex_lock(&r->lock);
-    const bool expected = kv_mpi_pool_first_open(&r->pool, rank) == res->item;
+    for (int64_t k = 0; due && kv_mpi_report_next(&reader, &res); k++)
+        due = kv_mpi_pool_nth_open(&r->pool, rank, k) == res.item;
     pthread_mutex_unlock(&r->lock);
-    if (!expected)
-        kv_mpi_abort(r->m, "rank %d sent a result of item %lld, which was not due", rank, (long long)res->item);
-    if (!hand_over(r, rank, res)) return;
+    if (!due || reader.results_left != 0 || reader.left != 0) return false;
+
+    int64_t taken = 0;
+    reader = *report;
+    pthread_mutex_lock(&r->deliver);
+    while (kv_mpi_report_next(&reader, &res) && hand_over(r, rank, &res)) taken++;
+    pthread_mutex_unlock(&r->deliver);
+
+    reader = *report;
     pthread_mutex_lock(&r->lock);
-    (void)kv_mpi_pool_done(&r->pool, rank, res->item);
+    for (; taken > 0 && kv_mpi_report_next(&reader, &res); taken--) (void)kv_mpi_pool_done(&r->pool, rank, res.item);
+    kv_mpi_pool_busy(&r->pool, rank, busy_s);
     pthread_mutex_unlock(&r->lock);
+    return true;
 }
 
 void kv_mpi_root_progress(kv_mpi_root *r, bool last)
@@ -59,11 +77,15 @@ void kv_mpi_root_progress(kv_mpi_root *r, bool last)
     pthread_mutex_unlock(&r->deliver);
 }
 
-/* The next item for this thread; false when there is none. */
-static bool next_item(kv_mpi_root *r, int64_t *item)
+/* Books what this thread has delivered (-1: nothing), and takes its next item; false when there is none. */
+static bool next_item(kv_mpi_root *r, int64_t delivered, double busy_s, int64_t *item)
 {
     int64_t position = 0;
     pthread_mutex_lock(&r->lock);
+    if (delivered >= 0) {
+        (void)kv_mpi_pool_done(&r->pool, 0, delivered);
+        kv_mpi_pool_busy(&r->pool, 0, busy_s);
+    }
     const bool got = kv_mpi_pool_take_one(&r->pool, 0, &position);
     r->main_item = got ? kv_mpi_order_item(r->order, position) : -1;
     r->main_since_ns = kv_mpi_now_ns();
@@ -73,36 +95,34 @@ static bool next_item(kv_mpi_root *r, int64_t *item)
     return got;
 }
 
-static void busy(kv_mpi_root *r, uint64_t begin_ns, uint64_t end_ns)
+/* Runs one item and hands it over; false when the run must end. */
+static bool compute_one(kv_mpi_root *r, int64_t item, kv_buf *bytes, double *busy_s)
 {
-    pthread_mutex_lock(&r->lock);
-    kv_mpi_pool_busy(&r->pool, 0, (double)(end_ns - begin_ns) * 1e-9);
-    pthread_mutex_unlock(&r->lock);
-}
-
-static bool asked_to_stop(const kv_mpi_root *r)
-{
-    return r->job->stop != NULL && *r->job->stop;
+    kv_err err = {0};
+    bytes->len = 0;
+    const uint64_t begin = kv_mpi_now_ns();
+    const kv_rc rc = r->job->run_item(r->job->ctx, item, bytes, &err);
+    *busy_s = (double)(kv_mpi_now_ns() - begin) * 1e-9;
+    if (rc != KV_OK) {
+        kv_mpi_root_stop(r, rc, 0, item, &err);
+        return false;
+    }
+    const kv_mpi_result res = {.item = item, .bytes = bytes->data != NULL ? bytes->data : "", .n = bytes->len};
+    pthread_mutex_lock(&r->deliver);
+    const bool ok = hand_over(r, 0, &res);
+    pthread_mutex_unlock(&r->deliver);
+    return ok;
 }
 
 static void compute(kv_mpi_root *r)
 {
     kv_buf bytes = {0};
-    int64_t item = -1;
+    int64_t item = -1, delivered = -1;
+    double busy_s = 0;
     for (;;) {
-        if (asked_to_stop(r)) kv_mpi_root_stop(r, KV_EINTR, 0, -1, NULL);
-        if (!next_item(r, &item)) break;
-        kv_err err = {0};
-        bytes.len = 0;
-        const uint64_t begin = kv_mpi_now_ns();
-        const kv_rc rc = r->job->run_item(r->job->ctx, item, &bytes, &err);
-        const uint64_t end = kv_mpi_now_ns();
-        if (rc != KV_OK) {
-            kv_mpi_root_stop(r, rc, 0, item, &err);
-            continue; /* the pool is closed now */
-        }
-        kv_mpi_root_deliver(r, 0, &(kv_mpi_result){.item = item, .bytes = bytes.data != NULL ? bytes.data : "", .n = bytes.len});
-        busy(r, begin, end);
+        if (r->job->stop != NULL && *r->job->stop) kv_mpi_root_stop(r, KV_EINTR, 0, -1, NULL);
+        if (!next_item(r, delivered, busy_s, &item)) break;
+        delivered = compute_one(r, item, &bytes, &busy_s) ? item : -1; /* if not, the pool is closed now */
     }
     kv_buf_free(&bytes);
 }

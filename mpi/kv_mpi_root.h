@@ -41,8 +41,8 @@ typedef struct {
 
 /* kv_mpi_root.c: both threads */
 void kv_mpi_root_stop(kv_mpi_root *r, kv_rc rc, int rank, int64_t item, const kv_err *err); /* first cause stays */
-/* A finished item: to on_result, then into the books. */
-void kv_mpi_root_deliver(kv_mpi_root *r, int rank, const kv_mpi_result *res);
+/* The results of a report: to on_result, then into the books. False when they are not the ones due. */
+bool kv_mpi_root_deliver(kv_mpi_root *r, int rank, const kv_mpi_report_reader *report, double busy_s);
 void kv_mpi_root_progress(kv_mpi_root *r, bool last);
 
 /* kv_mpi_helper.c: the helper thread; arg is the kv_mpi_root */

@@ -209,8 +209,13 @@ int64_t kv_mpi_pool_open(const kv_mpi_pool *p, int rank)
     return n;
 }
 
-int64_t kv_mpi_pool_first_open(const kv_mpi_pool *p, int rank)
+int64_t kv_mpi_pool_nth_open(const kv_mpi_pool *p, int rank, int64_t k)
 {
     const kv_mpi_share *s = &p->shares[rank];
-    return s->n_held > 0 ? kv_mpi_order_item(p->order, s->held[0].begin) : -1;
+    for (int i = 0; i < s->n_held; i++) {
+        const int64_t n = s->held[i].end - s->held[i].begin;
+        if (k < n) return kv_mpi_order_item(p->order, s->held[i].begin + k);
+        k -= n;
+    }
+    return -1;
 }

@@ -66,6 +66,7 @@ void kv_mpi_pool_close(kv_mpi_pool *p); /* nothing more is handed out */
 bool kv_mpi_pool_empty(const kv_mpi_pool *p); /* nothing more to hand out */
 bool kv_mpi_pool_all_done(const kv_mpi_pool *p);
 int64_t kv_mpi_pool_open(const kv_mpi_pool *p, int rank);       /* how many items rank still holds */
-int64_t kv_mpi_pool_first_open(const kv_mpi_pool *p, int rank); /* the first of them, -1 for none */
+/* The k-th of them, counted from 0, in the order in which results are due; -1 past the end. */
+int64_t kv_mpi_pool_nth_open(const kv_mpi_pool *p, int rank, int64_t k);
 
 #endif
