@@ -16,7 +16,7 @@ per GPU where nvidia-smi lists GPUs), verifies the certificate and shows the mat
   --out CERT       where the certificate goes (default: build/NAME.cert.json, NAME = the campaign's file name)
   --no-install     never install a package, only say what is missing
 
-Environment: KVGRID_KEY names the secret key (default: kvgrid/secret.key in $XDG_CONFIG_HOME, else
+Environment: KVGRID_KEY names the secret key (default: kvgrid/key.sec in $XDG_CONFIG_HOME, else
 in ~/.config; made if it does not exist). CMAKE_PREFIX_PATH and PKG_CONFIG_PATH name libraries in
 folders of your own. Exit codes are those of kvgrid (README.md); 5 also when something is missing
 or does not build.
@@ -57,9 +57,9 @@ esac
 if [ -n "${KVGRID_KEY-}" ]; then
     key=$KVGRID_KEY
 elif [ -n "${XDG_CONFIG_HOME-}" ]; then
-    key=$XDG_CONFIG_HOME/kvgrid/secret.key
+    key=$XDG_CONFIG_HOME/kvgrid/key.sec
 elif [ -n "${HOME-}" ]; then
-    key=$HOME/.config/kvgrid/secret.key
+    key=$HOME/.config/kvgrid/key.sec
 else
     die 2 "no place for the signing key: set HOME or XDG_CONFIG_HOME, or name a key file with KVGRID_KEY"
 fi
@@ -99,7 +99,9 @@ rc=0
 "${KV_MPIRUN[@]}" -n "$ranks" "$kvgrid" run "$campaign" -o "$cert" --key "$key" </dev/null || rc=$?
 case $rc in 0 | 4) ;; *) exit $rc ;; esac # 4: there is a certificate, and it holds rows that are no pass
 say ""
-"$kvgrid" verify "$cert" --trust "$key.pub" || { verify_rc=$? && [ $rc -ne 0 ] || rc=$verify_rc; }
+"$kvgrid" verify "$cert" --trust "$key.pub"
+verify_rc=$?
+[ $rc -ne 0 ] || rc=$verify_rc
 say ""
 "$kvgrid" show "$cert" || exit $?
 say ""

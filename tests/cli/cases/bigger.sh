@@ -1,0 +1,100 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Sizes beyond toys: memory that does not grow with the layers, counts beyond 31 bits.
+
+# One pair under a meter: prints the peak memory of the process in KiB into $KV_CASE/rss.
+metered_run()
+{
+    last="kvgrid run $*"
+    sanitizer_env run
+    "$KV_PYTHON" - "$KV_CASE/rss" "$KVGRID" run "$@" >"$OUT" 2>"$ERR" <<'PY'
+import resource, subprocess, sys
+rc = subprocess.run(sys.argv[2:], stdin=subprocess.DEVNULL).returncode
+open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(rc)
+PY
+    rc=$?
+}
+
+# memory_at LAYERS TOKENS: runs one pair; the peak in KiB goes to $peak.
+memory_at()
+{
+    campaign "m$1.json" 'pairs=[["vllm-fa","sglang"]]' "geometries=[{\"layers\":$1,\"tokens\":$2,\"kv_heads\":8,\"head_dim\":128,\"element\":\"f16\"}]"
+    metered_run "m$1.json" -o "m$1.cert.json" --key "$KEY"
+    expect_rc 0
+    expect_value "m$1.cert.json" rows.0.proof.positions_checked $(($2 * 8 * 128 * 2))
+    expect_value "m$1.cert.json" rows.0.proof.layers "$1"
+    peak=$(cat "$KV_CASE/rss")
+}
+
+case_memory_does_not_grow_with_layers()
+{
+    [ -z "${KV_SANITIZED-}" ] || skip "memory is not measured under the sanitizers"
+    local tokens=2048 image one four
+    need_key
+    image=$((tokens * 8 * 128 * 2 * 2 / 1024)) # KiB of one layer
+    memory_at 1 8
+    local base=$peak
+    memory_at 1 $tokens
+    one=$peak
+    memory_at 4 $tokens
+    four=$peak
+    printf 'baseline %d KiB; one layer of %d KiB: 1 layer %d KiB, 4 layers %d KiB (%d.%d images over the baseline)\n' \
+        "$base" "$image" "$one" "$four" $(((four - base) / image)) $(((four - base) * 10 / image % 10))
+    [ $((four - base)) -le $((image * 4)) ] || fail "$(((four - base) / image)) images of memory, about three were expected"
+    [ $((four - one)) -le $((image / 4)) ] || fail "memory grows with the layers: $one KiB for one, $four for four"
+}
+
+case_slow_big_cache_in_bounded_memory()
+{
+    [ -n "${KV_FULL-}" ] || skip "the big cache (32 layers x 8192 tokens) runs with --full only"
+    [ -z "${KV_SANITIZED-}" ] || skip "memory is not measured under the sanitizers"
+    need_key
+    memory_at 1 8
+    local base=$peak image=32768
+    memory_at 32 8192
+    printf 'peak %d KiB, baseline %d KiB, image of one layer %d KiB\n' "$peak" "$base" "$image"
+    expect_value m32.cert.json rows.0.native_bytes '{"dst": 33554432, "src": 33554432}'
+    expect_value m32.cert.json rows.0.verdict EXACT_BYTE
+    [ $((peak - base)) -le $((image * 4)) ] || fail "$(((peak - base) / image)) images of memory, about three were expected"
+}
+
+case_plan_beyond_31_bits()
+{
+    campaign big.json 'geometries=[{"layers":1,"tokens":2097152,"kv_heads":8,"head_dim":128,"element":"f16"}]' 'pairs=[["sglang","vllm-fa"]]'
+    kv plan big.json
+    expect_rc 0
+    expect_no_err
+    expect_out '4,?294,?967,?296' # positions of one image
+    expect_out '8,?589,?934,?592|8\.[0-9] ?G|8 ?GiB' # its bytes
+    kv plan big.json --format json
+    expect_rc 0
+    grep -q 4294967296 "$OUT" || fail "the JSON plan does not hold 4294967296 positions"
+    expect_untouched
+}
+
+case_plan_refuses_what_cannot_be_counted()
+{
+    campaign huge.json 'geometries=[{"layers":1,"tokens":4611686018427387904,"kv_heads":8,"head_dim":128,"element":"f16"}]'
+    refused 1 "tokens|64 bits|large|big|overflow" -- plan huge.json
+}
+
+case_plan_of_the_published_campaign()
+{
+    kv plan "$PUBLISHED"
+    expect_rc 0
+    expect_out '64'
+    expect_out '90,?880'
+    expect_no_colour
+    kv plan "$PUBLISHED" --format json
+    expect_rc 0
+    "$KV_PYTHON" -c 'import json, sys; json.load(open(sys.argv[1]))' "$OUT" || fail "not JSON"
+}
+
+case_bench_answers()
+{
+    kv bench --help
+    expect_rc 0
+    kv bench --format json
+    expect_rc 0
+    "$KV_PYTHON" -c 'import json, sys; assert "memcpy" in json.dumps(json.load(open(sys.argv[1])))' "$OUT" || fail "no JSON, or no memcpy in it"
+}

@@ -1,0 +1,102 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Standard output that is closed or full, pipes that end early.
+
+# with_output TARGET ARGS...: the program with its standard output sent to TARGET ("closed", or a file).
+with_output()
+{
+    local target=$1
+    shift
+    last="kvgrid $* >$target"
+    : >"$OUT"
+    sanitizer_env "$@"
+    if [ "$target" = closed ]; then
+        "$KVGRID" "$@" >&- 2>"$ERR"
+    else
+        "$KVGRID" "$@" >"$target" 2>"$ERR"
+    fi
+    finish $?
+}
+
+# cannot_say TARGET ARGS...: exit 5 and one line, since the answer cannot be written.
+cannot_say()
+{
+    with_output "$@"
+    expect_rc 5
+    expect_one_line .
+}
+
+case_a_full_disk_is_seen()
+{
+    need_cert
+    cannot_say /dev/full show "$CERT"
+    cannot_say /dev/full plan "$PUBLISHED"
+    cannot_say /dev/full layouts
+    cannot_say /dev/full explain sglang vllm-fa --geometry L=1,T=40,H=2,D=8,e=f16
+    cannot_say /dev/full verify "$CERT" --trust "$PUB"
+    cannot_say /dev/full --help
+    cannot_say /dev/full run --help
+    cannot_say /dev/full --version
+}
+
+case_a_closed_output_is_seen()
+{
+    need_cert
+    cannot_say closed show "$CERT"
+    cannot_say closed plan "$PUBLISHED"
+    cannot_say closed verify "$CERT" --trust "$PUB"
+}
+
+case_run_with_a_closed_output()
+{
+    need_key
+    campaign c.json
+    with_output closed run c.json -o out.json --key "$KEY"
+    expect_rc 5
+    # The certificate itself must not have got what was meant for the terminal.
+    [ ! -e out.json ] || "$KV_PYTHON" "$KV_ROOT/tests/cli/doc.py" canonical out.json || fail "a broken certificate was left"
+}
+
+case_a_full_disk_for_the_certificate()
+{
+    [ "$(id -u)" -eq 0 ] || skip "only root may mount a tiny file system"
+    need_key
+    mkdir tiny
+    mount -t tmpfs -o size=16k tmpfs tiny 2>/dev/null || skip "no tmpfs may be mounted here"
+    trap 'umount "$KV_CASE/dir/tiny"' EXIT
+    kv run "$PUBLISHED" -o tiny/out.json --key "$KEY"
+    expect_rc 5
+    expect_one_line "out\.json"
+    [ -z "$(ls -A tiny)" ] || fail "left behind: $(ls -A tiny)"
+}
+
+case_a_reader_that_leaves()
+{
+    need_cert
+    # As for any program, a closed pipe ends it: by SIGPIPE (141) or with exit 5, without noise on stdout.
+    local code
+    "$KVGRID" show "$CERT" 2>"$ERR" | head -n 1 >"$OUT"
+    code=${PIPESTATUS[0]}
+    [ "$code" -eq 0 ] || [ "$code" -eq 141 ] || [ "$code" -eq 5 ] || fail "exit code $code"
+}
+
+case_colour_only_on_a_terminal()
+{
+    need_cert
+    kv show "$CERT"
+    expect_no_colour
+    command -v script >/dev/null 2>&1 || skip "no script(1) to give the program a terminal"
+    TERM=xterm script -qec "'$KVGRID' show '$CERT'" /dev/null >"$KV_CASE/terminal" 2>&1
+    grep -q $'\033' "$KV_CASE/terminal" || fail "no colour on a terminal"
+    NO_COLOR=1 TERM=xterm script -qec "'$KVGRID' show '$CERT'" /dev/null >"$KV_CASE/terminal" 2>&1
+    ! grep -q $'\033\[[0-9;]*m' "$KV_CASE/terminal" || fail "NO_COLOR is not honoured"
+}
+
+case_progress_goes_to_stderr()
+{
+    need_key
+    campaign c.json
+    kv_mpi 2 run c.json -o out.json --key "$KEY"
+    expect_rc 0
+    expect_no_colour
+    ! grep -qE '^kvgrid:|%|eta' "$OUT" || fail "progress on stdout"
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs one case (FILE/NAME) for run.sh: prints its line, writes its result to $KV_WORK/result.
+here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
+name=$1
+export KV_CASE="$KV_WORK/${name//\//.}"
+mkdir -p "$KV_CASE/dir"
+started=${EPOCHREALTIME/[.,]/}
+timeout --kill-after=10 "${KV_CASE_LIMIT:-300}" bash -c '
+    set -u -o pipefail
+    . "$1/lib.sh"
+    . "$1/cases/$2.sh"
+    cd "$KV_CASE/dir" || exit 1
+    "case_$3"
+    exit 0' one "$here" "${name%%/*}" "${name#*/}" >"$KV_CASE/log" 2>&1 </dev/null
+rc=$?
+ms=$(((${EPOCHREALTIME/[.,]/} - started) / 1000))
+why=$(tail -n 1 "$KV_CASE/log" | tr '\t' ' ')
+case $rc in
+    0) what=passed why= ;;
+    77) what=skipped ;;
+    124 | 137) what=FAILED why="ran past ${KV_CASE_LIMIT:-300} s" ;;
+    *) what=FAILED ;;
+esac
+printf '%s\t%s\t%s\n' "$what" "$ms" "$why" >"$KV_WORK/result/${name//\//.}"
+printf '%-7s cli/%s (%d ms)%s\n' "$what" "$name" "$ms" "${why:+: $why}"
+if [ "$what" = FAILED ]; then sed 's/^/        | /' "$KV_CASE/log" | tail -n 40; fi
+exit 0
