@@ -1,0 +1,60 @@
+/* A campaign: which layouts, which geometries, which pairs; and the ordered list of cells it expands to. */
+#ifndef KV_CAMPAIGN_H
+#define KV_CAMPAIGN_H
+
+#include <jansson.h>
+
+#include "base/kv_base.h"
+#include "layouts/kv_layout.h"
+
+/* What the tails hold while a cell runs. */
+typedef enum { KV_TAIL_STALE, KV_TAIL_ZERO, KV_TAIL_NAN, KV_TAIL_COUNT } kv_tail;
+const char *kv_tail_name(kv_tail t);
+/* Bit pattern of a source tail (stale) and of what a translation puts into the destination's (fill). */
+uint32_t kv_tail_stale_bits(kv_tail t, kv_elem e);
+uint32_t kv_tail_fill_bits(kv_tail t, kv_elem e);
+
+/* One unit of work of check "pair". */
+typedef struct {
+    int32_t src, dst;  /* indices in the catalogue */
+    int32_t geometry;  /* index in geometries */
+    int32_t tail;      /* kv_tail */
+} kv_cell;
+
+typedef struct {
+    char *name;
+    json_t *spec;           /* the campaign without its `layouts` key, as written */
+    kv_catalogue catalogue; /* the layouts selected */
+    kv_geometry *geometries;
+    size_t n_geometries;
+    kv_tail tails[KV_TAIL_COUNT];
+    size_t n_tails;
+    uint64_t seed;
+    kv_cell *cells; /* in row order */
+    size_t n_cells;
+} kv_campaign;
+
+/* Reads a campaign file and the layouts it names, and expands it. Every error is one line that names the
+ * file and the key: KV_EREAD, KV_EFORMAT. *out is zeroed by the caller and freed with kv_campaign_free
+ * whatever happened. */
+kv_rc kv_campaign_load(const char *path, kv_campaign *out, kv_err *err) KV_MUST_USE;
+
+/* The same from a spec (an object without `layouts`) and layouts that are loaded already: `all` gives up
+ * those that are selected. `where` names the source in errors. Keeps a reference to spec. */
+kv_rc kv_campaign_build(json_t *spec, kv_catalogue *all, const char *where, kv_campaign *out, kv_err *err) KV_MUST_USE;
+
+/* A campaign as one self-contained text {"layouts":[...],"spec":{...}}, for the other ranks, and back. */
+kv_rc kv_campaign_pack(const kv_campaign *c, kv_buf *out, kv_err *err) KV_MUST_USE;
+kv_rc kv_campaign_unpack(const char *bytes, size_t n, kv_campaign *out, kv_err *err) KV_MUST_USE;
+
+void kv_campaign_free(kv_campaign *c);
+
+/* "src->dst" of a cell. */
+#define KV_PAIR_ID_TEXT (2 * KV_NAME_MAX + 3)
+void kv_cell_pair_id(const kv_campaign *c, const kv_cell *cell, char out[KV_PAIR_ID_TEXT]);
+
+/* Layouts from --layouts PATH, else $KVGRID_LAYOUTS, else beside the binary, else the source tree. The
+ * path that was used stands in *used (may be NULL; freed by the caller). */
+kv_rc kv_layouts_find(const char *given, kv_catalogue *out, char **used, kv_err *err) KV_MUST_USE;
+
+#endif

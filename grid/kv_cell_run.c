@@ -1,0 +1,405 @@
+/* One cell: probe both native spaces, move every payload there and back, decode through the destination,
+ * grade. Memory: three images of one unit (source, destination, third) and two bits a position. */
+#include "grid/kv_cell_run.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/kv_kern_num.h"
+
+/* Everything one cell works with. */
+typedef struct {
+    kv_runner *r;
+    const kv_campaign *c;
+    const kv_cell *cell;
+    const kv_geometry *g;
+    kv_index ix[2]; /* source, destination */
+    kv_image *image[2], *third;
+    kv_diffset *diffs;
+    kv_row *row;
+    uint32_t stale, fill, fill_back; /* source tail, destination tail, source tail after the way back */
+    uint32_t round;                  /* numbers the poison patterns */
+    bool forward, gather, outside;   /* found so far; outside: a round trip differs where an element is */
+    kv_err *err;
+} run;
+
+#define OPS (x->r->dev->ops)
+#define DEV (x->r->dev)
+
+/* ---- the unit's payloads ---------------------------------------------------------------- */
+
+static kv_payload payload_of(const run *x, int32_t kind, int64_t first_layer)
+{
+    const kv_geometry *g = x->g;
+    kv_payload p = {.seed = x->c->seed, .tokens = g->tokens, .kv_heads = g->kv_heads, .lanes = {g->head_dim, g->head_dim_v},
+                    .first_layer = first_layer, .first_head = x->ix[0].first_head, .kind = kind, .element = (int32_t)g->element};
+    return p;
+}
+
+static kv_rc build_source(run *x, const kv_payload *p)
+{
+    kv_rc rc = OPS->poison(DEV, x->image[0], kv_index_bytes(&x->ix[0]), x->round++, x->err);
+    if (rc != KV_OK) return rc;
+    return OPS->build(DEV, x->image[0], &x->ix[0], p, x->ix[0].element, x->stale, x->err);
+}
+
+/* A translation into a poisoned image with guards; *whole is false when it wrote outside. */
+static kv_rc translate(run *x, int from, kv_image *src, int to, kv_image *dst, uint32_t fill, bool *whole)
+{
+    kv_err guard = {0};
+    kv_rc rc;
+    KV_TRY(rc, out, OPS->poison(DEV, dst, kv_index_bytes(&x->ix[to]), x->round++, x->err));
+    KV_TRY(rc, out, OPS->translate(DEV, &x->ix[from], src, &x->ix[to], dst, fill, x->err));
+    *whole = OPS->check_guards(DEV, dst, &guard) == KV_OK;
+out:
+    return rc;
+}
+
+/* The destination's own image of the payload, its values passed through element type `via`. */
+static kv_rc matches(run *x, const kv_payload *p, int32_t via, bool *equal)
+{
+    kv_compare_result cmp;
+    kv_rc rc;
+    KV_TRY(rc, out, OPS->poison(DEV, x->third, kv_index_bytes(&x->ix[1]), x->round++, x->err));
+    KV_TRY(rc, out, OPS->build(DEV, x->third, &x->ix[1], p, via, x->fill, x->err));
+    KV_TRY(rc, out, OPS->compare(DEV, &x->ix[1], x->image[1], x->third, &cmp, x->err));
+    *equal = cmp.differing == 0;
+out:
+    return rc;
+}
+
+static kv_rc move_payload(run *x, int32_t kind, int64_t first_layer)
+{
+    const kv_payload p = payload_of(x, kind, first_layer);
+    bool there = false, back = false, forward = false, gather = false;
+    kv_rc rc;
+    KV_TRY(rc, out, build_source(x, &p));
+    KV_TRY(rc, out, translate(x, 0, x->image[0], 1, x->image[1], x->fill, &there));
+    KV_TRY(rc, out, matches(x, &p, (int32_t)x->g->element, &forward));
+    gather = forward;
+    if (x->ix[0].element != (int32_t)x->g->element)
+        KV_TRY(rc, out, matches(x, &p, x->ix[0].element, &gather));
+    KV_TRY(rc, out, translate(x, 1, x->image[1], 0, x->third, x->fill_back, &back));
+    KV_TRY(rc, out, OPS->diffset_add(DEV, x->diffs, x->third, x->image[0], x->err));
+    x->forward = x->forward && forward && there && back;
+    x->gather = x->gather && gather && there && back;
+out:
+    return rc;
+}
+
+/* ---- the token leg ---------------------------------------------------------------------- */
+
+typedef struct kv_reference {
+    int64_t geometry, first_head, heads;
+    uint64_t seed;
+    int32_t tokens[KV_DECODE_STEPS];
+    char digest[KV_HASH_HEX];
+} kv_reference;
+
+static void digest_layer(kv_hash *h, const kv_decode_result *d)
+{
+    unsigned char bytes[4 * KV_DECODE_STEPS * KV_VOCABULARY];
+    for (int i = 0; i < KV_DECODE_STEPS * KV_VOCABULARY; i++) /* little-endian, whatever the machine */
+        for (int b = 0; b < 4; b++) bytes[4 * i + b] = (unsigned char)(d->logits[i] >> (8 * b));
+    kv_hash_update(h, bytes, sizeof bytes);
+}
+
+/* Decodes the canonical tensor itself, all layers; remembered for the next pair of the same geometry and heads. */
+static kv_rc reference(run *x, const kv_reference **out)
+{
+    kv_runner *r = x->r;
+    const kv_index *ix = &x->ix[0];
+    for (size_t i = 0; i < r->n_references; i++) {
+        const kv_reference *k = &r->references[i];
+        if (k->geometry == x->cell->geometry && k->first_head == ix->first_head && k->heads == ix->heads && k->seed == x->c->seed) {
+            *out = k;
+            return KV_OK;
+        }
+    }
+    kv_reference *grown = kv_realloc(r->references, r->n_references + 1, sizeof *grown);
+    if (grown == NULL) return KV_FAIL(x->err, KV_ENOMEM, "no memory for a reference decode");
+    r->references = grown;
+    kv_reference *k = &grown[r->n_references];
+    memset(k, 0, sizeof *k);
+    k->geometry = x->cell->geometry;
+    k->first_head = ix->first_head;
+    k->heads = ix->heads;
+    k->seed = x->c->seed;
+    kv_hash h;
+    kv_hash_init(&h);
+    for (int64_t layer = 0; layer < x->g->layers; layer++) {
+        const kv_payload p = payload_of(x, KV_PAYLOAD_TOKENS, layer);
+        kv_decode_result d;
+        kv_rc rc = OPS->decode_reference(DEV, ix, &p, x->c->seed, layer, x->third, &d, x->err);
+        if (rc != KV_OK) return rc;
+        if (layer == 0) memcpy(k->tokens, d.tokens, sizeof k->tokens);
+        digest_layer(&h, &d);
+    }
+    kv_hash_final_hex(&h, k->digest);
+    r->n_references++;
+    *out = k;
+    return KV_OK;
+}
+
+/* How far the values of the token payload moved, over all units of a row. */
+static kv_rc note_drift(run *x)
+{
+    kv_drift_result d;
+    kv_rc rc = OPS->drift(DEV, &x->ix[0], x->image[0], &x->ix[1], x->image[1], &d, x->err);
+    if (rc != KV_OK) return rc;
+    x->row->values_preserved = x->row->values_preserved && d.preserved;
+    x->row->finite = x->row->finite && d.finite;
+    if (d.worst_ppm > x->row->worst_ppm) x->row->worst_ppm = d.worst_ppm;
+    return KV_OK;
+}
+
+static kv_rc decode_all(run *x)
+{
+    const int64_t unit = x->ix[0].layers;
+    kv_row *row = x->row;
+    const kv_reference *ref = NULL;
+    kv_hash h;
+    kv_rc rc = KV_OK;
+    kv_hash_init(&h);
+    for (int64_t first = 0; first < x->g->layers; first += unit) {
+        const kv_payload p = payload_of(x, KV_PAYLOAD_TOKENS, first);
+        bool whole;
+        KV_TRY(rc, out, build_source(x, &p));
+        KV_TRY(rc, out, translate(x, 0, x->image[0], 1, x->image[1], x->fill, &whole));
+        if (row->converts) KV_TRY(rc, out, note_drift(x));
+        for (int64_t l = 0; l < unit; l++) {
+            kv_decode_result d;
+            KV_TRY(rc, out, OPS->decode(DEV, &x->ix[1], x->image[1], l, x->c->seed, first + l, x->third, &d, x->err));
+            if (first + l == 0) memcpy(row->decoded, d.tokens, sizeof row->decoded);
+            digest_layer(&h, &d);
+        }
+    }
+    kv_hash_final_hex(&h, row->logits_digest);
+    KV_TRY(rc, out, reference(x, &ref));
+    memcpy(row->reference, ref->tokens, sizeof row->reference);
+    memcpy(row->reference_digest, ref->digest, sizeof row->reference_digest);
+    row->observed[KV_OBS_TOKENS] = memcmp(row->decoded, row->reference, sizeof row->decoded) == 0 &&
+                                   strcmp(row->logits_digest, row->reference_digest) == 0;
+out:
+    return rc;
+}
+
+/* ---- the cell --------------------------------------------------------------------------- */
+
+static kv_rc probe_both(run *x)
+{
+    kv_probe_result s, d;
+    kv_row *row = x->row;
+    kv_rc rc;
+    KV_TRY(rc, out, OPS->probe(DEV, &x->ix[0], &s, x->err));
+    KV_TRY(rc, out, OPS->probe(DEV, &x->ix[1], &d, x->err));
+    row->source_checked = s.checked;
+    row->source_total = x->ix[0].native;
+    row->source_padding = s.padding;
+    row->source_bijective = s.bad == 0 && s.elements_hit == x->ix[0].elements;
+    row->checked = d.checked;
+    row->total = x->ix[1].native;
+    row->dest_padding = d.padding;
+    row->dest_bijective = d.bad == 0 && d.elements_hit == x->ix[1].elements;
+    row->unread_padding = s.padding * (x->g->layers / x->ix[0].layers);
+out:
+    return rc;
+}
+
+static kv_rc move_all(run *x)
+{
+    kv_row *row = x->row;
+    kv_rc rc = KV_OK;
+    x->forward = x->gather = true;
+    for (int64_t first = 0; first < x->g->layers; first += x->ix[0].layers) {
+        kv_diffset_result diff;
+        for (int32_t kind = 0; kind < KV_PAYLOADS; kind++) KV_TRY(rc, out, move_payload(x, kind, first));
+        KV_TRY(rc, out, OPS->diffset_take(DEV, x->diffs, &diff, x->err));
+        row->diff_positions += diff.differing;
+        x->outside = x->outside || diff.outside_padding != 0;
+    }
+    row->gather_payloads = KV_PAYLOADS;
+    row->gather_agrees = x->gather;
+    row->observed[KV_OBS_FORWARD] = x->forward && row->source_bijective && row->dest_bijective;
+    row->observed[KV_OBS_IDENTICAL] = row->diff_positions == 0;
+    /* positions of padding can differ only where the stale value and the fill differ: all of them, or none */
+    const int64_t expected = x->stale != x->fill_back ? row->unread_padding : 0;
+    row->observed[KV_OBS_DIFF_IS_PADDING] = !x->outside && row->diff_positions == expected;
+out:
+    return rc;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Bytes of one layer in canonical order, in the geometry's type and the destination's. */
+static int64_t layer_bytes(const kv_geometry *g, const kv_index *dst)
+{
+    const int64_t elements = dst->elements / (dst->layers > 0 ? dst->layers : 1);
+    return elements * larger(kv_elem_bytes(g->element), kv_elem_bytes((kv_elem)dst->element));
+}
+
+static int64_t third_bytes(const kv_geometry *g, const kv_index ix[2])
+{
+    return larger(larger(kv_index_bytes(&ix[0]), kv_index_bytes(&ix[1])), layer_bytes(g, &ix[1]));
+}
+
+static kv_rc open_images(run *x)
+{
+    kv_rc rc;
+    KV_TRY(rc, out, OPS->image_new(DEV, kv_index_bytes(&x->ix[0]), &x->image[0], x->err));
+    KV_TRY(rc, out, OPS->image_new(DEV, kv_index_bytes(&x->ix[1]), &x->image[1], x->err));
+    KV_TRY(rc, out, OPS->image_new(DEV, third_bytes(x->g, x->ix), &x->third, x->err));
+    KV_TRY(rc, out, OPS->diffset_new(DEV, &x->ix[0], &x->diffs, x->err));
+out:
+    return rc;
+}
+
+static void close_images(run *x)
+{
+    OPS->diffset_free(DEV, x->diffs);
+    OPS->image_free(DEV, x->third);
+    OPS->image_free(DEV, x->image[1]);
+    OPS->image_free(DEV, x->image[0]);
+}
+
+/* Binds both sides; refused cells end here. */
+static kv_rc bind_sides(run *x, bool *refused)
+{
+    const kv_layout *side[2] = {x->c->catalogue.item[x->cell->src], x->c->catalogue.item[x->cell->dst]};
+    kv_row *row = x->row;
+    kv_layout_frontier frontier;
+    kv_bind_state state = KV_BIND_OK;
+    char reason[KV_REASON_TEXT];
+    kv_rc rc;
+    KV_TRY(rc, out, kv_pair_frontier(side[0], side[1], x->g, &frontier, row->reason, x->err));
+    row->frontier = (int32_t)frontier;
+    row->words = kv_pair_words(side[0], side[1], x->g);
+    *refused = frontier != KV_X_NONE;
+    if (*refused) goto out;
+    const int64_t unit = kv_pair_unit_layers(side[0], side[1], x->g);
+    for (int i = 0; i < 2; i++) KV_TRY(rc, out, kv_layout_bind(side[i], x->g, unit, &x->ix[i], &state, reason, x->err));
+    const kv_tail tail = (kv_tail)x->cell->tail;
+    x->stale = kv_tail_stale_bits(tail, (kv_elem)x->ix[0].element);
+    x->fill = kv_tail_fill_bits(tail, (kv_elem)x->ix[1].element);
+    x->fill_back = kv_tail_fill_bits(tail, (kv_elem)x->ix[0].element);
+    row->unit_layers = unit;
+    row->layers = x->g->layers;
+    row->native_bytes[0] = kv_index_bytes(&x->ix[0]);
+    row->native_bytes[1] = kv_index_bytes(&x->ix[1]);
+    row->same_image = kv_index_same_image(&x->ix[0], &x->ix[1]);
+    row->converts = x->ix[0].element != x->ix[1].element;
+    row->values_preserved = row->finite = true;
+out:
+    return rc;
+}
+
+static kv_errclass class_of(kv_rc rc)
+{
+    switch (rc) {
+    case KV_ENOMEM: return KV_ERRCLASS_MEMORY;
+    case KV_EDEVICE: return KV_ERRCLASS_DEVICE;
+    case KV_EREAD:
+    case KV_EWRITE: return KV_ERRCLASS_IO;
+    case KV_OK:
+    case KV_EINVAL:
+    case KV_EFORMAT:
+    case KV_EUNSUP:
+    case KV_EEXIST:
+    case KV_ESIG:
+    case KV_EMPI:
+    case KV_EPEER:
+    case KV_ETIME:
+    case KV_EINTR:
+    case KV_EBUG:
+    case KV_RC_COUNT: break;
+    }
+    return KV_ERRCLASS_INTERNAL;
+}
+
+/* A row that says that nothing could be found out, and why. */
+static void mark_failed(kv_row *row, kv_rc rc, const kv_err *why)
+{
+    const kv_row empty = {.cell = row->cell, .words = row->words, .error_class = (int32_t)class_of(rc),
+                          .verdict = KV_VERDICT_FAILED};
+    *row = empty;
+    for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
+    snprintf(row->reason, sizeof row->reason, "%.300s", why->text);
+}
+
+kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row, kv_err *err)
+{
+    if (cell < 0 || (size_t)cell >= c->n_cells) return KV_FAIL(err, KV_EBUG, "cell %" PRId64 " does not exist", cell);
+    kv_err why = {0};
+    bool refused = false;
+    memset(row, 0, sizeof *row);
+    row->cell = cell;
+    row->error_class = -1;
+    for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
+    run x = {.r = r, .c = c, .cell = &c->cells[cell], .row = row, .err = &why};
+    x.g = &c->geometries[x.cell->geometry];
+
+    kv_rc rc = bind_sides(&x, &refused);
+    if (rc == KV_OK && !refused) {
+        rc = open_images(&x);
+        if (rc == KV_OK) rc = probe_both(&x);
+        if (rc == KV_OK) rc = move_all(&x);
+        if (rc == KV_OK) rc = decode_all(&x);
+        close_images(&x);
+        row->ran = true;
+    }
+    if (rc != KV_OK)
+        mark_failed(row, rc, &why);
+    else
+        row->verdict = (int32_t)kv_grade(refused, row->converts, x.g->tokens == 0, row->observed);
+    return KV_OK;
+}
+
+void kv_runner_free(kv_runner *r)
+{
+    kv_free(r->references);
+    r->references = NULL;
+    r->n_references = 0;
+}
+
+/* ---- what a cell needs ------------------------------------------------------------------ */
+
+/* Nanoseconds of one core, measured with `kvgrid bench` on an x86-64 server core (docs/measurements.md). */
+#define NS_PROBE 40    /* a position, probed */
+#define NS_PAYLOAD 20  /* a position, one payload built, moved, compared and moved back */
+#define NS_DECODE 12   /* an element, decoded */
+#define NS_CELL 300000 /* a cell, however small */
+
+kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err)
+{
+    kv_row row = {0};
+    bool refused = false;
+    kv_cell_need n = {0};
+    run x = {.c = c, .cell = &c->cells[cell], .row = &row, .err = err};
+    x.g = &c->geometries[x.cell->geometry];
+    kv_rc rc = bind_sides(&x, &refused);
+    if (rc != KV_OK) return rc;
+    n.cost = NS_CELL;
+    n.runs = !refused;
+    if (n.runs) {
+        const int64_t b0 = kv_index_bytes(&x.ix[0]), b1 = kv_index_bytes(&x.ix[1]), third = third_bytes(x.g, x.ix);
+        const int64_t bits = x.ix[0].native / 8 + larger(x.ix[0].elements, x.ix[1].elements) / 8;
+        const double units = (double)(x.g->layers / x.ix[0].layers);
+        const double positions = (double)x.ix[0].native + (double)x.ix[1].native;
+        if (!kv_add_i64(b0, b1, &n.peak_bytes) || !kv_add_i64(n.peak_bytes, third, &n.peak_bytes) ||
+            !kv_add_i64(n.peak_bytes, bits, &n.peak_bytes))
+            return KV_FAIL(err, KV_EINVAL, "cell %" PRId64 ": the memory it needs does not fit 64 bits", cell);
+        const double moved = units * KV_PAYLOADS * (3.0 * (double)b0 + 3.0 * (double)b1);
+        n.moved_bytes = moved < 9e18 ? (int64_t)moved : INT64_MAX;
+        const double ns = positions * NS_PROBE + units * positions * KV_PAYLOADS * NS_PAYLOAD +
+                          2.0 * units * (double)x.ix[1].elements * NS_DECODE;
+        n.cost += ns < 9e18 ? (uint64_t)ns : (uint64_t)9e18;
+        n.positions[0] = x.ix[0].native;
+        n.positions[1] = x.ix[1].native;
+    }
+    *out = n;
+    return KV_OK;
+}

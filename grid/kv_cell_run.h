@@ -1,0 +1,30 @@
+/* Runs one cell on one device. */
+#ifndef KV_CELL_RUN_H
+#define KV_CELL_RUN_H
+
+#include "grid/kv_row.h"
+
+/* What a rank keeps between cells: its device, and the reference decodes it has made (they depend on the
+ * geometry and the heads held, not on the pair). Initialise with {0} and set dev. */
+typedef struct {
+    kv_device *dev; /* borrowed */
+    struct kv_reference *references;
+    size_t n_references;
+} kv_runner;
+
+/* Runs cell number `cell` into *row. A cell that cannot be run (memory, device) is a FAILED row, not an
+ * error; an error here means the campaign and the row do not fit together. */
+kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row, kv_err *err) KV_MUST_USE;
+void kv_runner_free(kv_runner *r); /* not dev */
+
+/* What a cell needs, without running it. */
+typedef struct {
+    bool runs;            /* no frontier code */
+    int64_t peak_bytes;   /* of memory while it runs */
+    int64_t moved_bytes;  /* written by builds, translations and comparisons, about */
+    uint64_t cost;        /* estimate in nanoseconds of one CPU core */
+    int64_t positions[2]; /* native positions of the unit, source and destination */
+} kv_cell_need;
+kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err) KV_MUST_USE;
+
+#endif

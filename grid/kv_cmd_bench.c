@@ -1,0 +1,195 @@
+/* kvgrid bench: speed of each part beside a plain copy of the same bytes, alternating in the same run.
+ * Every rank measures at the same time; rank 0 tells its own figures. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "grid/kv_ask.h"
+#include "grid/kv_cell_run.h"
+#include "grid/kv_exit.h"
+#include "grid/kv_machine.h"
+
+#define DEFAULT_GEOMETRY "L=1,T=4096,H=8,D=128,e=f16"
+
+typedef struct {
+    kv_device *dev;
+    kv_index ix[2];
+    kv_image *image[2], *copy;
+    int64_t repeat;
+    double *copy_s, *move_s;
+} pair_bench;
+
+typedef struct {
+    double copy_gbs, translate_gbs; /* bytes read and written a second */
+    int64_t ratio_ppm;              /* median of copy time / translate time, in parts per million */
+    double probe_mps;               /* million positions a second */
+} pair_figures;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, int64_t n)
+{
+    qsort(v, (size_t)n, sizeof *v, by_value);
+    return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static kv_rc open_pair(pair_bench *b, const kv_campaign *c, const kv_cell *cell, bool *runs, kv_err *err)
+{
+    const kv_geometry *g = &c->geometries[cell->geometry];
+    const kv_layout *side[2] = {c->catalogue.item[cell->src], c->catalogue.item[cell->dst]};
+    kv_layout_frontier f;
+    kv_bind_state state;
+    char reason[KV_REASON_TEXT];
+    const kv_device_ops *ops = b->dev->ops;
+    kv_rc rc;
+    KV_TRY(rc, out, kv_pair_frontier(side[0], side[1], g, &f, reason, err));
+    *runs = f == KV_X_NONE && g->tokens > 0;
+    if (!*runs) goto out;
+    for (int i = 0; i < 2; i++) {
+        KV_TRY(rc, out, kv_layout_bind(side[i], g, kv_pair_unit_layers(side[0], side[1], g), &b->ix[i], &state, reason, err));
+        KV_TRY(rc, out, ops->image_new(b->dev, kv_index_bytes(&b->ix[i]), &b->image[i], err));
+        KV_TRY(rc, out, ops->poison(b->dev, b->image[i], kv_index_bytes(&b->ix[i]), 0, err));
+    }
+    KV_TRY(rc, out, ops->image_new(b->dev, kv_index_bytes(&b->ix[0]), &b->copy, err));
+    KV_TRY(rc, out, ops->poison(b->dev, b->copy, kv_index_bytes(&b->ix[0]), 1, err));
+    const kv_payload p = {.seed = 1, .tokens = g->tokens, .kv_heads = g->kv_heads, .lanes = {g->head_dim, g->head_dim_v},
+                          .first_head = b->ix[0].first_head, .kind = 0, .element = (int32_t)g->element};
+    KV_TRY(rc, out, ops->build(b->dev, b->image[0], &b->ix[0], &p, b->ix[0].element, 0, err));
+out:
+    return rc;
+}
+
+static void close_pair(pair_bench *b)
+{
+    const kv_device_ops *ops = b->dev->ops;
+    ops->image_free(b->dev, b->copy);
+    ops->image_free(b->dev, b->image[1]);
+    ops->image_free(b->dev, b->image[0]);
+    b->copy = b->image[0] = b->image[1] = NULL;
+}
+
+static kv_rc measure(pair_bench *b, pair_figures *out, kv_err *err)
+{
+    const kv_device_ops *ops = b->dev->ops;
+    const double copied = 2.0 * (double)kv_index_bytes(&b->ix[0]);
+    const double moved = (double)kv_index_bytes(&b->ix[0]) + (double)kv_index_bytes(&b->ix[1]);
+    kv_probe_result probe;
+    kv_rc rc = KV_OK;
+    for (int64_t i = -1; i < b->repeat; i++) { /* the first round warms up and does not count */
+        const double t0 = now_s();
+        KV_TRY(rc, out, ops->copy(b->dev, b->image[0], b->copy, err));
+        const double t1 = now_s();
+        KV_TRY(rc, out, ops->translate(b->dev, &b->ix[0], b->image[0], &b->ix[1], b->image[1], 0, err));
+        const double t2 = now_s();
+        if (i < 0) continue;
+        b->copy_s[i] = t1 - t0;
+        b->move_s[i] = t2 - t1;
+    }
+    const double copy = median(b->copy_s, b->repeat), move = median(b->move_s, b->repeat);
+    const double t3 = now_s();
+    KV_TRY(rc, out, ops->probe(b->dev, &b->ix[1], &probe, err));
+    out->probe_mps = (double)probe.checked / (now_s() - t3) * 1e-6;
+    out->copy_gbs = copied / copy * 1e-9;
+    out->translate_gbs = moved / move * 1e-9;
+    out->ratio_ppm = (int64_t)(copy / copied * moved / move * 1e6 + 0.5);
+out:
+    return rc;
+}
+
+static void tell(const char *id, const pair_figures *f, json_t *list, bool as_json)
+{
+    if (!as_json) {
+        printf("%-40s %9.2f %9.2f %7.3f %10.1f\n", id, f->copy_gbs, f->translate_gbs, (double)f->ratio_ppm * 1e-6, f->probe_mps);
+        return;
+    }
+    json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:I,s:I}", "pair_id", id, "copy_mb_per_s", (json_int_t)(f->copy_gbs * 1e3),
+                                          "translate_mb_per_s", (json_int_t)(f->translate_gbs * 1e3), "ratio_to_copy_ppm",
+                                          (json_int_t)f->ratio_ppm, "probe_positions_per_s", (json_int_t)(f->probe_mps * 1e6)));
+}
+
+static kv_rc bench_all(const kv_opts *o, const kv_campaign *c, kv_mpi *m, json_t *list, kv_err *err)
+{
+    pair_bench b = {.repeat = o->repeat};
+    const bool root = kv_mpi_rank(m) == 0;
+    kv_rc rc;
+    b.copy_s = kv_alloc((size_t)o->repeat, sizeof(double));
+    b.move_s = kv_alloc((size_t)o->repeat, sizeof(double));
+    rc = b.copy_s != NULL && b.move_s != NULL ? kv_device_cpu_new(&b.dev, err) : KV_FAIL(err, KV_ENOMEM, "no memory for measurements");
+    if (root && !o->json && rc == KV_OK) printf("%-40s %9s %9s %7s %10s\n", "pair", "copy GB/s", "move GB/s", "ratio", "probe M/s");
+    for (size_t i = 0; rc == KV_OK && i < c->n_cells; i++) {
+        bool runs = false;
+        pair_figures f = {0};
+        char id[KV_PAIR_ID_TEXT];
+        kv_cell_pair_id(c, &c->cells[i], id);
+        rc = open_pair(&b, c, &c->cells[i], &runs, err);
+        if (rc == KV_OK && runs) rc = measure(&b, &f, err);
+        close_pair(&b);
+        if (rc == KV_OK && runs && root) tell(id, &f, list, o->json);
+    }
+    if (b.dev != NULL) b.dev->ops->close(b.dev);
+    kv_free(b.copy_s);
+    kv_free(b.move_s);
+    return rc;
+}
+
+static kv_rc bench(const kv_opts *given, kv_mpi *m, kv_err *err)
+{
+    kv_opts o = *given;
+    kv_campaign c = {0};
+    json_t *list = json_array(), *answer = NULL;
+    char cpu[256], text[KV_GEOMETRY_TEXT];
+    kv_rc rc;
+    if (o.n_geometry == 0) o.geometry[o.n_geometry++] = DEFAULT_GEOMETRY;
+    if (o.pairs == NULL) o.pairs = "published";
+    rc = kv_ask_campaign(&o, &c, err);
+    KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
+    rc = bench_all(&o, &c, m, list, err);
+    KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
+    if (kv_mpi_rank(m) != 0) goto out;
+    kv_machine_cpu(cpu, sizeof cpu);
+    kv_geometry_print(&c.geometries[0], text);
+    if (o.json) {
+        answer = json_pack("{s:s,s:s,s:s,s:i,s:I,s:O}", "device", "cpu", "name", cpu, "geometry", text, "ranks", kv_mpi_size(m), "repeat",
+                           (json_int_t)o.repeat, "pairs", list);
+        rc = answer != NULL ? kv_ask_print_json(answer, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
+    } else {
+        printf("cpu %s, %s, %d rank%s at the same time; GB/s count bytes read and written; ratio = copy time / move time for the same bytes\n",
+               cpu, text, kv_mpi_size(m), kv_mpi_size(m) == 1 ? "" : "s");
+    }
+out:
+    json_decref(answer);
+    json_decref(list);
+    kv_campaign_free(&c);
+    return rc;
+}
+
+int kv_cmd_bench(const kv_opts *o, int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    kv_err err = {0};
+    kv_mpi *m = NULL;
+    kv_rc rc = kv_mpi_start((double)o->timeout_s, &m, &err);
+    if (rc != KV_OK) {
+        (void)kv_ask_fail(&err);
+        return KV_EXIT_FAILED;
+    }
+    rc = bench(o, m, &err);
+    int code = kv_exit_of(rc);
+    if (kv_mpi_rank(m) == 0) code = rc == KV_OK ? kv_ask_finish(code) : kv_ask_fail(&err);
+    kv_mpi_stop(m);
+    return code;
+}

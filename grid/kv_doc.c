@@ -1,0 +1,263 @@
+#include "grid/kv_doc.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "certs/kv_cert.h"
+#include "certs/kv_cert_names.h"
+#include "kv_source.h"
+
+static json_t *u64_text(uint64_t v)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, v);
+    return json_string(text);
+}
+
+static json_t *copy_or_empty(json_t *list)
+{
+    return list != NULL ? json_incref(list) : json_array();
+}
+
+/* ---- observed and floors ---------------------------------------------------------------- */
+
+void kv_observe(const kv_campaign *c, const kv_row *rows, kv_observed *o)
+{
+    memset(o, 0, sizeof *o);
+    o->rows = (int64_t)c->n_cells;
+    for (size_t i = 0; i < c->n_cells; i++) {
+        const kv_row *r = &rows[i];
+        const bool ran = kv_row_ran(r), view = ran && r->words == (uint32_t)1 << KV_W_VIEW_REINTERPRET;
+        o->words |= r->words;
+        o->frontiers |= (uint32_t)1 << r->frontier;
+        if (r->same_image) o->same_image_rows++;
+        if (ran && c->geometries[c->cells[i].geometry].tokens == 0) o->empty_rows++;
+        if (view) {
+            o->view_rows++;
+            continue;
+        }
+        o->verdicts[r->verdict]++;
+        o->positions += r->checked;
+        o->source_positions += r->source_checked;
+    }
+}
+
+static json_t *observed_new(const kv_observed *o, const kv_assurance *a)
+{
+    json_t *verdicts = json_object();
+    for (int v = 0; verdicts != NULL && v < KV_VERDICT_COUNT; v++)
+        json_object_set_new(verdicts, kv_verdict_name((kv_verdict)v), json_integer((json_int_t)o->verdicts[v]));
+    return json_pack("{s:I,s:o,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:I,s:I,s:I}", "rows", (json_int_t)o->rows, "verdicts", verdicts,
+                     "positions_checked", (json_int_t)o->positions, "source_positions_checked",
+                     (json_int_t)o->source_positions, "view_rows", (json_int_t)o->view_rows, "same_image_rows",
+                     (json_int_t)o->same_image_rows, "empty_rows", (json_int_t)o->empty_rows, "words",
+                     __builtin_popcount(o->words), "frontier_codes",
+                     __builtin_popcount(o->frontiers & ~((uint32_t)1 << KV_X_NONE)), "checks",
+                     (json_int_t)json_array_size(a->checks), "controls", (json_int_t)json_array_size(a->controls),
+                     "known_limits", (json_int_t)json_array_size(a->known_limits));
+}
+
+static const char *const floor_keys[] = {"exact_byte",        "exact_token", "not_exact",      "refused",
+                                         "positions_checked", "source_positions_checked", "words", "frontier_codes",
+                                         "checks",            "controls",    "known_limits",   NULL};
+static const char *const floor_verdicts[] = {"EXACT_BYTE", "EXACT_TOKEN", "NOT_EXACT", "REFUSED"};
+
+/* What is observed under a floor's name; borrowed. */
+static json_t *observed_of(const json_t *observed, int floor)
+{
+    return floor < 4 ? json_object_get(json_object_get(observed, "verdicts"), floor_verdicts[floor])
+                     : json_object_get(observed, floor_keys[floor]);
+}
+
+static json_t *floors_new(const json_t *spec, const json_t *observed)
+{
+    const json_t *given = json_object_get(spec, "floors");
+    json_t *floors = json_object();
+    for (int i = 0; floors != NULL && floor_keys[i] != NULL; i++) {
+        json_t *v = json_object_get(given, floor_keys[i]);
+        json_object_set(floors, floor_keys[i], v != NULL ? v : observed_of(observed, i));
+    }
+    return floors;
+}
+
+bool kv_floors_met(const json_t *doc, kv_err *err)
+{
+    const json_t *floors = json_object_get(doc, "floors"), *observed = json_object_get(doc, "observed");
+    for (int i = 0; floor_keys[i] != NULL; i++) {
+        const json_t *want = json_object_get(floors, floor_keys[i]), *got = observed_of(observed, i);
+        if (json_equal(want, got)) continue;
+        KV_FAIL(err, KV_EFORMAT, "floor \"%s\" is %lld, observed is %lld", floor_keys[i], (long long)json_integer_value(want),
+                (long long)json_integer_value(got));
+        return false;
+    }
+    return true;
+}
+
+/* ---- the parts of the body -------------------------------------------------------------- */
+
+static json_t *tail_bits_new(const kv_campaign *c)
+{
+    json_t *bits = json_object();
+    for (size_t t = 0; bits != NULL && t < c->n_tails; t++) {
+        json_t *one = json_object();
+        for (int e = 0; one != NULL && e < KV_ELEM_COUNT; e++) {
+            char stale[12], fill[12];
+            const int digits = (int)(2 * kv_elem_bytes((kv_elem)e));
+            snprintf(stale, sizeof stale, "%0*" PRIx32, digits, kv_tail_stale_bits(c->tails[t], (kv_elem)e));
+            snprintf(fill, sizeof fill, "%0*" PRIx32, digits, kv_tail_fill_bits(c->tails[t], (kv_elem)e));
+            json_object_set_new(one, kv_elem_name((kv_elem)e), json_pack("{s:s,s:s}", "stale", stale, "fill", fill));
+        }
+        json_object_set_new(bits, kv_tail_name(c->tails[t]), one);
+    }
+    return bits;
+}
+
+static json_t *method_new(const kv_campaign *c)
+{
+    json_t *tail = json_object_get(c->spec, "tail");
+    char reproduce[KV_NAME_MAX + 64];
+    snprintf(reproduce, sizeof reproduce, "kvgrid run %s.json", c->name);
+    return json_pack("{s:i,s:[s,s,s,s,s,s],s:s,s:o,s:o,s:i,s:i,s:o,s:o,s:s}", "payloads", KV_PAYLOADS, "payload_kinds",
+                     "position_digit_0", "position_digit_1", "position_digit_2", "position_digit_3", "position_digit_4",
+                     "random_bits", "values", "payloads", "tail", tail != NULL ? json_incref(tail) : json_string("stale"),
+                     "tail_bits", tail_bits_new(c), "decode_steps", KV_DECODE_STEPS, "vocabulary", KV_VOCABULARY,
+                     "weight_seed", u64_text(c->seed), "value_seed", u64_text(c->seed), "reproduce", reproduce);
+}
+
+static json_t *catalogue_new(const kv_campaign *c, kv_err *err)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list != NULL && i < c->catalogue.n; i++) {
+        char digest[KV_HASH_HEX];
+        json_t *entry = json_copy(c->catalogue.item[i]->json);
+        if (entry == NULL || kv_cert_layout_digest(entry, digest, err) != KV_OK ||
+            json_object_set_new(entry, "digest", json_string(digest)) != 0 || json_array_append_new(list, entry) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *geometries_new(const kv_campaign *c)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list != NULL && i < c->n_geometries; i++)
+        json_array_append_new(list, kv_geometry_json_new(&c->geometries[i]));
+    return list;
+}
+
+static json_t *shape_new(const kv_index *ix, int half)
+{
+    json_t *list = json_array();
+    for (int i = 0; list != NULL && half < ix->halves && i < ix->half[half].n; i++)
+        json_array_append_new(list, json_integer((json_int_t)ix->half[half].size[i]));
+    return list;
+}
+
+static json_t *binding_new(const kv_layout *l, const kv_geometry *g, int64_t geometry, kv_err *err)
+{
+    kv_index ix;
+    kv_bind_state state;
+    char reason[KV_REASON_TEXT];
+    const int64_t unit = kv_pair_unit_layers(l, l, g);
+    if (kv_layout_bind(l, g, unit, &ix, &state, reason, err) != KV_OK) return NULL;
+    const bool exists = state == KV_BIND_OK;
+    const bool identity = exists && ix.element == (int32_t)g->element && kv_index_is_identity(&ix);
+    return json_pack("{s:s,s:I,s:b,s:o,s:o,s:b}", "layout", l->name, "geometry", (json_int_t)geometry, "exists", exists,
+                     "reason", exists ? json_null() : json_string(reason), "native_shapes",
+                     exists ? json_pack("{s:o,s:o}", "k", shape_new(&ix, 0), "v", shape_new(&ix, 1)) : json_null(),
+                     "is_identity", identity);
+}
+
+static json_t *bindings_new(const kv_campaign *c, kv_err *err)
+{
+    json_t *list = json_array();
+    for (size_t g = 0; list != NULL && g < c->n_geometries; g++)
+        for (size_t i = 0; i < c->catalogue.n; i++) {
+            json_t *b = binding_new(c->catalogue.item[i], &c->geometries[g], (int64_t)g, err);
+            if (b == NULL || json_array_append_new(list, b) != 0) {
+                json_decref(list);
+                return NULL;
+            }
+        }
+    return list;
+}
+
+static void add_sorted(json_t *list, const char *text)
+{
+    size_t at = 0;
+    while (at < json_array_size(list)) {
+        const int order = strcmp(json_string_value(json_array_get(list, at)), text);
+        if (order == 0) return;
+        if (order > 0) break;
+        at++;
+    }
+    json_array_insert_new(list, at, json_string(text));
+}
+
+static json_t *vocabulary_new(const kv_campaign *c, const kv_observed *o)
+{
+    static const char *const keys[] = {"words", "frontier_codes"};
+    const json_t *claims = json_object_get(c->spec, "claims");
+    json_t *list = json_array();
+    if (list == NULL) return NULL;
+    for (int k = 0; claims != NULL && k < 2; k++) {
+        const json_t *claimed = json_object_get(claims, keys[k]);
+        for (size_t i = 0; i < json_array_size(claimed); i++)
+            add_sorted(list, json_string_value(json_array_get(claimed, i)));
+    }
+    for (int w = 0; claims == NULL && w < KV_W_COUNT; w++)
+        if (o->words >> w & 1U) add_sorted(list, kv_layout_word_name((kv_layout_word)w));
+    for (int f = KV_X1_LATENT_KV; claims == NULL && f <= KV_X4_GEOMETRY_UNREPRESENTABLE; f++)
+        if (o->frontiers >> f & 1U) add_sorted(list, kv_layout_frontier_name((kv_layout_frontier)f));
+    return list;
+}
+
+static json_t *rows_new(const kv_campaign *c, const kv_row *rows)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list != NULL && i < c->n_cells; i++)
+        if (json_array_append_new(list, kv_row_json_new(c, &rows[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    return list;
+}
+
+static json_t *run_new(const kv_run_facts *f)
+{
+    return json_pack("{s:{s:s,s:b,s:s},s:i,s:O,s:[],s:O,s:O,s:s,s:I}", "source", "commit", KV_SOURCE_COMMIT, "dirty",
+                     KV_SOURCE_DIRTY, "flags", KV_SOURCE_FLAGS, "ranks", f->ranks, "devices", f->devices, "transports",
+                     "versions", f->versions, "failures", f->failures, "started", f->started, "elapsed_ms",
+                     (json_int_t)f->elapsed_ms);
+}
+
+kv_rc kv_doc_new(const kv_campaign *c, const kv_row *rows, const kv_assurance *a, const kv_run_facts *facts,
+                 json_t **out, kv_err *err)
+{
+    kv_observed o;
+    char digest[KV_HASH_HEX];
+    kv_rc rc = KV_OK;
+    kv_observe(c, rows, &o);
+    json_t *catalogue = catalogue_new(c, err), *observed = observed_new(&o, a);
+    json_t *boundary = a->boundary != NULL ? json_incref(a->boundary)
+                                           : json_pack("{s:[],s:[],s:s}", "holds", "does_not_hold", "note", "");
+    json_t *doc = NULL;
+    if (catalogue != NULL) rc = kv_cert_campaign_digest(c->spec, catalogue, digest, err);
+    if (catalogue != NULL && rc == KV_OK)
+        doc = json_pack("{s:s,s:{s:s,s:s,s:O},s:o,s:O,s:o,s:o,s:o,s:O,s:o,s:o,s:o,s:o,s:o,s:O,s:o}", "schema", KV_CERT_SCHEMA,
+                        "campaign", "name", c->name, "digest", digest, "spec", c->spec, "method", method_new(c), "catalogue",
+                        catalogue, "geometries", geometries_new(c), "bindings", bindings_new(c, err), "vocabulary",
+                        vocabulary_new(c, &o), "boundary", boundary, "rows", rows_new(c, rows), "controls",
+                        copy_or_empty(a->controls), "checks", copy_or_empty(a->checks), "known_limits",
+                        copy_or_empty(a->known_limits), "floors", floors_new(c->spec, observed), "observed", observed, "run",
+                        run_new(facts));
+    json_decref(catalogue);
+    json_decref(observed);
+    json_decref(boundary);
+    if (doc == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for the certificate");
+    *out = doc;
+    return KV_OK;
+}

@@ -1,0 +1,41 @@
+/* The certificate document: built from a campaign and its rows (docs/certificate.md). */
+#ifndef KV_DOC_H
+#define KV_DOC_H
+
+#include <jansson.h>
+
+#include "grid/kv_row.h"
+
+/* Counts over all rows: `observed` of the certificate. */
+typedef struct {
+    int64_t rows, verdicts[KV_VERDICT_COUNT];
+    int64_t positions, source_positions;
+    int64_t view_rows, same_image_rows, empty_rows;
+    uint32_t words;     /* words that occur */
+    uint32_t frontiers; /* bit kv_layout_frontier */
+} kv_observed;
+void kv_observe(const kv_campaign *c, const kv_row *rows, kv_observed *out);
+
+/* What depends on the machine and the moment; borrowed. */
+typedef struct {
+    int ranks;
+    json_t *devices;   /* list, one entry a rank */
+    json_t *versions;  /* object of texts */
+    json_t *failures;  /* list */
+    char started[32];  /* "2026-11-29T18:00:00Z" */
+    int64_t elapsed_ms;
+} kv_run_facts;
+
+/* Controls and checks of the run; borrowed lists (docs/certificate.md), NULL means none were made. */
+typedef struct {
+    json_t *controls, *checks, *boundary, *known_limits;
+} kv_assurance;
+
+/* A new document with body and `run`, ready for kv_cert_seal; rows in cell order. The caller owns *out. */
+kv_rc kv_doc_new(const kv_campaign *c, const kv_row *rows, const kv_assurance *a, const kv_run_facts *facts,
+                 json_t **out, kv_err *err) KV_MUST_USE;
+
+/* True if every floor that the campaign gives equals what was observed; else err says which does not. */
+bool kv_floors_met(const json_t *doc, kv_err *err);
+
+#endif

@@ -1,0 +1,6 @@
+#include "grid/kv_main.h"
+
+int main(int argc, char **argv)
+{
+    return kv_main(argc, argv);
+}

@@ -1,0 +1,64 @@
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "grid/kv_ask.h"
+#include "grid/kv_exit.h"
+#include "grid/kv_main.h"
+#include "grid/kv_opts.h"
+#include "kv_source.h"
+#include "tp/kv_tp.h"
+
+/* One copy of many says what is wrong with the command line: the first rank, as far as the launcher tells. */
+static bool speaks(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *v = getenv(names[i]);
+        if (v != NULL) return strcmp(v, "0") == 0;
+    }
+    return true;
+}
+
+static int usage_error(const kv_err *err)
+{
+    if (speaks()) (void)kv_ask_fail(err);
+    return KV_EXIT_USAGE;
+}
+
+static int print_version(void)
+{
+    printf("kvgrid %s (commit %s%s, %s, %s)\nNCCL %s\n", KV_SOURCE_VERSION, KV_SOURCE_COMMIT, KV_SOURCE_DIRTY ? ", changed" : "",
+           KV_SOURCE_FLAGS, __VERSION__, kv_tp_nccl_version());
+    return kv_ask_finish(KV_EXIT_OK);
+}
+
+int kv_main(int argc, char **argv)
+{
+    kv_err err = {0};
+    kv_opts opts;
+    signal(SIGPIPE, SIG_IGN); /* a closed reader is a write error, said in one line */
+    if (argc < 2) {
+        KV_FAIL(&err, KV_EINVAL, "a command is missing; see kvgrid --help");
+        return usage_error(&err);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        kv_opts_help(NULL);
+        return kv_ask_finish(KV_EXIT_OK);
+    }
+    if (strcmp(argv[1], "--version") == 0) return print_version();
+    const kv_command *cmd = kv_commands;
+    while (cmd->name != NULL && strcmp(cmd->name, argv[1]) != 0) cmd++;
+    if (cmd->name == NULL) {
+        KV_FAIL(&err, KV_EINVAL, "\"%s\" is no command; see kvgrid --help", argv[1]);
+        return usage_error(&err);
+    }
+    if (argc == 3 && strcmp(argv[2], "--version") == 0) return print_version();
+    if (kv_opts_parse(cmd, argc, argv, &opts, &err) != KV_OK) return usage_error(&err);
+    if (opts.help) {
+        kv_opts_help(cmd);
+        return kv_ask_finish(KV_EXIT_OK);
+    }
+    return cmd->run(&opts, argc, argv);
+}

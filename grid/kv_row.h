@@ -1,0 +1,51 @@
+/* A row: the result of a cell, as plain data that travels between ranks, and its grade. */
+#ifndef KV_ROW_H
+#define KV_ROW_H
+
+#include <jansson.h>
+
+#include "certs/kv_cert_names.h"
+#include "certs/kv_hash.h"
+#include "grid/kv_campaign.h"
+#include "kernels/kv_kern.h"
+
+/* An observation: made and false, made and true, or not made. */
+typedef enum { KV_FALSE = 0, KV_TRUE = 1, KV_NULL = 2 } kv_tri;
+
+/* Everything a row holds beyond its cell. Plain data of fixed size: ranks run the same binary. Numbers are
+ * null in the JSON where `ran` is false. */
+typedef struct {
+    int64_t cell; /* index in campaign.cells */
+    int32_t verdict;     /* kv_verdict */
+    int32_t error_class; /* kv_errclass, -1 if none */
+    int32_t frontier;    /* kv_layout_frontier */
+    uint32_t words;      /* bits of kv_layout_word */
+    int32_t same_image;
+    int32_t ran;
+    int32_t observed[KV_OBS_COUNT]; /* kv_tri */
+    int64_t native_bytes[2];        /* source, destination */
+    int64_t unit_layers, layers;
+    int64_t checked, total, source_checked, source_total;
+    int32_t source_bijective, dest_bijective;
+    int64_t source_padding, dest_padding, unread_padding, diff_positions;
+    int32_t gather_payloads, gather_agrees;
+    int32_t decoded[KV_DECODE_STEPS], reference[KV_DECODE_STEPS]; /* layer 0 */
+    char logits_digest[KV_HASH_HEX], reference_digest[KV_HASH_HEX];
+    int32_t converts, values_preserved, finite; /* detail of rows whose element types differ */
+    int64_t worst_ppm;
+    char reason[KV_REASON_TEXT]; /* of a frontier; or what failed */
+    char failed_at[160];         /* rank, host, device of a failure */
+} kv_row;
+
+/* The grade: the first line of the table in design section 4 that applies. */
+kv_verdict kv_grade(bool refused, bool elements_differ, bool empty, const int32_t observed[KV_OBS_COUNT]);
+
+/* True for a row that ran: neither REFUSED nor UNPROVEN nor FAILED. */
+bool kv_row_ran(const kv_row *r);
+
+/* A new JSON object, field by field as in docs/certificate.md; NULL when memory is out. */
+json_t *kv_row_json_new(const kv_campaign *c, const kv_row *r) KV_MUST_USE;
+/* {} or {"tail": ...}; NULL when memory is out. */
+json_t *kv_row_params_new(const kv_campaign *c, const kv_cell *cell) KV_MUST_USE;
+
+#endif
