@@ -37,9 +37,10 @@ typedef struct kv_mpi kv_mpi;
  * copy of the program holds its own error (KV_EMPI, KV_EINVAL, KV_ENOMEM, KV_ETIME), and *out is untouched.
  * Collective. */
 kv_rc kv_mpi_start(double timeout_s, kv_mpi **out, kv_err *err) KV_MUST_USE;
-/* Ends MPI and frees m (NULL is fine). Collective: every rank must come here, whatever its rc.
+/* Ends MPI and frees m (NULL is fine). Collective: every rank must come here, whatever its rc,
+ * after all its output is written: mpirun ends the other ranks when one exits with non-zero.
  * On a broken handle it does not return: it calls MPI_Abort (rank 0 at once, the others after
- * they gave rank 0 timeout_s to save its state). */
+ * they gave rank 0 timeout_s, at most 30 s, to save its state). */
 void kv_mpi_stop(kv_mpi *m);
 /* One line with rank and host on stderr, then MPI_Abort. m may be NULL (before or in start). */
 KV_MPI_NORETURN void kv_mpi_abort(const kv_mpi *m, const char *fmt, ...) KV_PRINTF(2, 3);

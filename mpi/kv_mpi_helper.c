@@ -69,8 +69,7 @@ static bool receive(kv_mpi_root *r)
     if (!there) return false;
     const int rank = status.MPI_SOURCE;
     KV_MPI_MUST(r->m, MPI_Get_count(&status, MPI_BYTE, &n));
-    if (!reserve(&r->inbox, (size_t)n))
-        kv_mpi_abort(r->m, "no memory for a report of %d bytes from rank %d", n, rank);
+    if (!reserve(&r->inbox, (size_t)n)) kv_mpi_abort(r->m, "no memory for a report of %d bytes from rank %d", n, rank);
     KV_MPI_MUST(r->m, MPI_Irecv(r->inbox.data, n, MPI_BYTE, rank, KV_MPI_TAG_REPORT, r->m->comm, &req));
     const uint64_t begin = kv_mpi_now_ns();
     kv_mpi_backoff backoff = {0};
@@ -165,8 +164,9 @@ static void check_silence(kv_mpi_root *r)
     const bool hangs = !r->main_idle && r->main_item >= 0 && now > r->main_since_ns && now - r->main_since_ns > limit;
     const int64_t item = r->main_item;
     pthread_mutex_unlock(&r->lock);
-    if (hangs) kv_mpi_abort(r->m, "item %lld runs for more than %g s here: it hangs, or the time limit is too short",
-                            (long long)item, r->m->timeout_s);
+    if (hangs)
+        kv_mpi_abort(r->m, "item %lld runs for more than %g s here: it hangs, or the time limit is too short",
+                     (long long)item, r->m->timeout_s);
 }
 
 /* ---- the end ---- */

@@ -8,8 +8,8 @@
 /* How a run, or one rank, ended. rc KV_OK: well so far. */
 typedef struct {
     int32_t rc;
-    int32_t rank;  /* who failed */
-    int64_t item;  /* in which item, -1 for none */
+    int32_t rank; /* who failed */
+    int64_t item; /* in which item, -1 for none */
     char text[KV_ERR_TEXT];
 } kv_mpi_outcome;
 
@@ -28,7 +28,7 @@ typedef struct {
     int32_t kind;
     int32_t broken; /* END: a rank is lost */
     int64_t begin, end;
-    uint64_t digest; /* WORK: of the work list, which must be the same everywhere */
+    uint64_t digest;        /* WORK: of the work list, which must be the same everywhere */
     kv_mpi_outcome outcome; /* END only; shorter messages stop before it */
 } kv_mpi_ctrl;
 

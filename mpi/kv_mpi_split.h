@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
     kv_mpi_chunk held[KV_MPI_PREFETCH]; /* in the order they were given; begin moves as results come */
     int n_held;
-    double rate; /* cost per second, smoothed; 0 = unknown */
+    double rate;                 /* cost per second, smoothed; 0 = unknown */
     double new_cost, new_busy_s; /* reported and not yet in rate */
     int64_t items_done;
 } kv_mpi_share;
@@ -65,7 +65,7 @@ void kv_mpi_pool_close(kv_mpi_pool *p); /* nothing more is handed out */
 
 bool kv_mpi_pool_empty(const kv_mpi_pool *p); /* nothing more to hand out */
 bool kv_mpi_pool_all_done(const kv_mpi_pool *p);
-int64_t kv_mpi_pool_open(const kv_mpi_pool *p, int rank);       /* how many items rank still holds */
+int64_t kv_mpi_pool_open(const kv_mpi_pool *p, int rank); /* how many items rank still holds */
 /* The k-th of them, counted from 0, in the order in which results are due; -1 past the end. */
 int64_t kv_mpi_pool_nth_open(const kv_mpi_pool *p, int rank, int64_t k);
 

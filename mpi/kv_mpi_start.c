@@ -38,8 +38,10 @@ static kv_rc start_mpi(const kv_mpi_launch *launch, kv_err *err)
     if (code != MPI_SUCCESS) return KV_FAIL(err, KV_EMPI, "MPI_Init_thread failed with code %d", code);
     KV_MPI_MUST(NULL, MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     if (provided < MPI_THREAD_SERIALIZED)
-        return KV_FAIL(err, KV_EMPI, "this MPI gives thread level %d, and MPI_THREAD_SERIALIZED (%d) is needed: use an "
-                       "MPI built with thread support", provided, MPI_THREAD_SERIALIZED);
+        return KV_FAIL(err, KV_EMPI,
+                       "this MPI gives thread level %d, and MPI_THREAD_SERIALIZED (%d) is needed: use an "
+                       "MPI built with thread support",
+                       provided, MPI_THREAD_SERIALIZED);
     return KV_OK;
 }
 
@@ -47,14 +49,14 @@ static kv_rc where_am_i(kv_mpi *m, kv_err *err)
 {
     m->hosts = kv_alloc((size_t)m->size, sizeof *m->hosts);
     char *mine = kv_alloc(1, KV_MPI_HOST_BYTES); /* on the heap: see kv_mpi_scratch */
-    if (m->hosts == NULL || mine == NULL) /* the others wait for this rank, and it cannot answer */
+    if (m->hosts == NULL || mine == NULL)        /* the others wait for this rank, and it cannot answer */
         kv_mpi_abort(m, "no memory for the names of %d hosts", m->size);
     if (gethostname(mine, KV_MPI_HOST_BYTES - 1) != 0) snprintf(mine, KV_MPI_HOST_BYTES, "?");
     snprintf(m->hosts[m->rank], KV_MPI_HOST_BYTES, "%s", mine);
     if (m->size > 1) {
         MPI_Request req;
-        KV_MPI_MUST(m, MPI_Iallgather(mine, KV_MPI_HOST_BYTES, MPI_BYTE, m->hosts, KV_MPI_HOST_BYTES, MPI_BYTE,
-                                      m->comm, &req));
+        KV_MPI_MUST(
+            m, MPI_Iallgather(mine, KV_MPI_HOST_BYTES, MPI_BYTE, m->hosts, KV_MPI_HOST_BYTES, MPI_BYTE, m->comm, &req));
         const kv_rc rc = kv_mpi_wait(m, &req, "names of hosts", err);
         if (rc != KV_OK) return rc;
     }
@@ -138,10 +140,11 @@ kv_rc kv_mpi_start(double timeout_s, kv_mpi **out, kv_err *err)
     return rc;
 }
 
-/* Only for the others: rank 0 knows of the loss, saves its state, and then ends us all. */
+/* Only for the others: rank 0 learns of the loss as we did, saves its state, and then ends us all. */
 static void give_rank_0_time(const kv_mpi *m)
 {
-    const uint64_t begin = kv_mpi_now_ns(), limit = kv_mpi_limit_ns(m);
+    const uint64_t begin = kv_mpi_now_ns(), most = 30000000000u;
+    const uint64_t limit = kv_mpi_limit_ns(m) < most ? kv_mpi_limit_ns(m) : most;
     const struct timespec t = {.tv_sec = 0, .tv_nsec = 50000000};
     while (kv_mpi_now_ns() - begin < limit) nanosleep(&t, NULL);
 }

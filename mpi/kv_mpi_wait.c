@@ -1,5 +1,4 @@
 /* Waits that sleep and end, and the way out when MPI itself fails. */
-#include <errno.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,12 +55,12 @@ kv_rc kv_mpi_wait(kv_mpi *m, MPI_Request *req, const char *what, kv_err *err)
         if (kv_mpi_now_ns() - begin > limit) break;
         kv_mpi_backoff_wait(&backoff);
     }
-    m->health = KV_MPI_BROKEN;
-    return KV_FAIL(err, KV_ETIME, "rank %d on %s waited %g s for the other ranks (%s): one of them hangs or is gone", m->rank,
-                   m->hosts[m->rank], m->timeout_s, what);
+    m->health = m->rank == 0 ? KV_MPI_BROKEN : KV_MPI_BROKEN_WAIT;
+    return KV_FAIL(err, KV_ETIME, "rank %d on %s waited %g s for the other ranks (%s): one of them hangs or is gone",
+                   m->rank, m->hosts[m->rank], m->timeout_s, what);
 }
 
-static void say_and_abort(const kv_mpi *m, const char *text)
+static KV_MPI_NORETURN void say_and_abort(const kv_mpi *m, const char *text)
 {
     int begun = 0, ended = 0, rank = -1;
     char host[KV_MPI_HOST_BYTES] = "?";
@@ -86,7 +85,6 @@ void kv_mpi_abort(const kv_mpi *m, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     say_and_abort(m, text);
-    abort(); /* not reached; tells the compiler so */
 }
 
 void kv_mpi_call_failed(const kv_mpi *m, int code, const char *call, const char *file, int line)

@@ -6,24 +6,24 @@
 #include "mpi/kv_mpi_impl.h"
 #include "mpi/kv_mpi_split.h"
 
-#define FLUSH_NS 250000000u              /* send finished results at least this often, between items */
-#define FLUSH_BYTES ((size_t)1 << 20)    /* or when there are this many */
-#define SEND_PATIENCE_NS 50000000u       /* let a large report leave before the next item begins */
+#define FLUSH_NS 250000000u                /* send finished results at least this often, between items */
+#define FLUSH_BYTES ((size_t)1 << 20)      /* or when there are this many */
+#define SEND_PATIENCE_NS 50000000u         /* let a large report leave before the next item begins */
 #define REPORT_BYTES_MAX ((size_t)INT_MAX) /* one MPI message */
 
 typedef struct {
     kv_mpi *m;
     const kv_mpi_job *job;
     const kv_mpi_order *order;
-    kv_mpi_ctrl ctrl;      /* where orders arrive */
+    kv_mpi_ctrl ctrl; /* where orders arrive */
     MPI_Request recv, send;
     kv_mpi_report fill, out; /* being filled; being sent */
     kv_buf result;
     kv_mpi_chunk queue[KV_MPI_PREFETCH];
     int n_queue;
-    bool chunk_done;       /* since the last report */
+    bool chunk_done; /* since the last report */
     bool draining, halting, final_sent, ended;
-    kv_mpi_outcome mine;   /* what went wrong here */
+    kv_mpi_outcome mine; /* what went wrong here */
     uint32_t flags;
     uint64_t heard_ns, flushed_ns;
     kv_mpi_backoff backoff;
@@ -72,7 +72,7 @@ static bool poll_ctrl(worker *w)
     return true;
 }
 
-/* Rank 0 must take the report in flight within the limit; until_ns 0 = that limit is final. */
+/* True when the report in flight has left (or there is none); false when patience ran out. */
 static bool wait_for_send(worker *w, uint64_t patience_ns)
 {
     const uint64_t begin = kv_mpi_now_ns();

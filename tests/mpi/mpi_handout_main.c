@@ -15,7 +15,7 @@ typedef struct {
     kv_mpi *m;
     int64_t n_items;
     int64_t run_here;
-    long item_us;
+    int64_t item_us;
     unsigned char *seen; /* rank 0: how often each result came */
     int64_t delivered, wrong, from_others;
     double last_progress;
@@ -36,13 +36,13 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void sleep_us(long us)
+static void sleep_us(int64_t us)
 {
     struct timespec t = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
     while (us > 0 && nanosleep(&t, &t) != 0) continue;
 }
 
-static void spin_us(long us)
+static void spin_us(int64_t us)
 {
     const double end = seconds() + 1e-6 * (double)us;
     while (seconds() < end) continue;
@@ -76,7 +76,7 @@ static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
         spin_us(s->item_us);
     else
         sleep_us(s->item_us);
-    if (item % 7 == 3) return KV_OK; /* an empty result is one too */
+    if (item % 7 == 3) return KV_OK;         /* an empty result is one too */
     if (is_mode(s, "large") && item == 11) { /* past any eager limit */
         const size_t n = (size_t)48 << 20;
         char *big = kv_alloc(n, 1);
@@ -163,8 +163,13 @@ static kv_rc play(story *s, kv_err *err)
     if (costs == NULL || s->seen == NULL) rc = KV_FAIL(err, KV_ENOMEM, "items");
     for (int64_t i = 0; i < s->n_items && rc == KV_OK; i++) costs[i] = (uint64_t)(i * 7919 % 101);
     if (is_mode(s, "lists") && kv_mpi_rank(s->m) == 1 && s->n_items > 0) costs[0] = 12345;
-    const kv_mpi_job job = {.n_items = s->n_items, .costs = costs, .ctx = s, .run_item = run_item,
-                            .on_result = on_result, .on_progress = on_progress, .stop = &stop_flag};
+    const kv_mpi_job job = {.n_items = s->n_items,
+                            .costs = costs,
+                            .ctx = s,
+                            .run_item = run_item,
+                            .on_result = on_result,
+                            .on_progress = on_progress,
+                            .stop = &stop_flag};
     while (is_mode(s, "absent") && kv_mpi_rank(s->m) == 1) sleep_us(1000000);
     const double begin = seconds();
     rc = kv_mpi_agree(s->m, rc, err);
@@ -174,8 +179,10 @@ static kv_rc play(story *s, kv_err *err)
         s->delivered = s->from_others = 0;
         rc = kv_mpi_handout(s->m, &job, err);
     }
-    if (kv_mpi_rank(s->m) == 0) print_findings(s, rc, err, seconds() - begin);
-    else if (rc != KV_OK) fprintf(stderr, "rank %d: %s %s\n", kv_mpi_rank(s->m), kv_rc_name(rc), err->text);
+    if (kv_mpi_rank(s->m) == 0)
+        print_findings(s, rc, err, seconds() - begin);
+    else if (rc != KV_OK)
+        fprintf(stderr, "rank %d: %s %s\n", kv_mpi_rank(s->m), kv_rc_name(rc), err->text);
     kv_free(costs);
     kv_free(s->seen);
     return rc;
@@ -186,12 +193,12 @@ int main(int argc, char **argv)
     story s = {0};
     kv_err err = {0};
     double timeout_s = 0;
-    if (argc != 5 || sscanf(argv[4], "%lf", &timeout_s) != 1 || !kv_parse_i64(argv[2], 0, 1 << 30, &s.n_items)) {
+    if (argc != 5 || sscanf(argv[4], "%lf", &timeout_s) != 1 || !kv_parse_i64(argv[2], 0, 1 << 30, &s.n_items) ||
+        !kv_parse_i64(argv[3], 0, 1 << 30, &s.item_us)) {
         fprintf(stderr, "usage: mpi_handout MODE ITEMS ITEM_US TIMEOUT_S\n");
         return 2;
     }
     s.mode = argv[1];
-    s.item_us = atol(argv[3]);
     signal(SIGUSR1, on_signal);
     kv_rc rc = kv_mpi_start(timeout_s, &s.m, &err);
     if (rc != KV_OK) {

@@ -39,16 +39,28 @@ static launch_case cases[] = {
     {"alone, nothing announced", {{0}}, 1, KV_OK, NULL},
     {"nothing announced is no ground to doubt a world", {{0}}, 8, KV_OK, NULL},
     {"mpirun", {{"OMPI_COMM_WORLD_SIZE", "8"}}, 8, KV_OK, NULL},
-    {"PMI world of 1", {{"PMI_SIZE", "4"}}, 1, KV_EMPI, "launcher started 4 tasks (PMI_SIZE), but this MPI world has 1 rank"},
+    {"PMI world of 1",
+     {{"PMI_SIZE", "4"}},
+     1,
+     KV_EMPI,
+     "launcher started 4 tasks (PMI_SIZE), but this MPI world has 1 rank"},
     {"step world of 1", {{"SLURM_STEP_NUM_TASKS", "4"}}, 1, KV_EMPI, "4 tasks (SLURM_STEP_NUM_TASKS)"},
     {"allocation world of 1", {{"SLURM_NTASKS", "4"}}, 1, KV_EMPI, "4 tasks (SLURM_NTASKS)"},
     {"mpirun -n 1 in an allocation of 4", {{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_NTASKS", "4"}}, 1, KV_OK, NULL},
     {"mpirun -n 2 in an allocation of 4", {{"OMPI_COMM_WORLD_SIZE", "2"}, {"SLURM_NTASKS", "4"}}, 2, KV_OK, NULL},
     {"one task step in an allocation of 4", {{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_NTASKS", "4"}}, 1, KV_OK, NULL},
-    {"Slurm does not count in a world of many", {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "4"}}, 16, KV_OK, NULL},
+    {"Slurm does not count in a world of many",
+     {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_NTASKS", "4"}},
+     16,
+     KV_OK,
+     NULL},
     {"nor when malformed", {{"SLURM_NTASKS", "4(x2)"}}, 16, KV_OK, NULL},
     {"srun with PMI", {{"PMI_SIZE", "4"}, {"SLURM_NTASKS", "8"}}, 4, KV_OK, NULL},
-    {"the first one set decides", {{"OMPI_COMM_WORLD_SIZE", "4"}, {"PMI_SIZE", "1"}}, 1, KV_EMPI, "OMPI_COMM_WORLD_SIZE"},
+    {"the first one set decides",
+     {{"OMPI_COMM_WORLD_SIZE", "4"}, {"PMI_SIZE", "1"}},
+     1,
+     KV_EMPI,
+     "OMPI_COMM_WORLD_SIZE"},
     {"a larger world is wrong too", {{"PMI_SIZE", "4"}}, 8, KV_EMPI, "world has 8 ranks"},
     {"one task, many ranks", {{"PMI_SIZE", "1"}}, 8, KV_EMPI, "1 task ("},
     {"malformed: letters", {{"PMI_SIZE", "four"}}, 4, KV_EMPI, "PMI_SIZE=\"four\""},
@@ -76,7 +88,8 @@ static void launch_read__knows_whether_anything_launched_us(void **state)
 {
     (void)state;
     kv_mpi_launch l;
-    variable none[] = {{"HOME", "/root"}, {0}}, pmix[] = {{"PMIX_RANK", "0"}, {0}}, slurm[] = {{"SLURM_NTASKS", "1"}, {0}};
+    variable none[] = {{"HOME", "/root"}, {0}}, pmix[] = {{"PMIX_RANK", "0"}, {0}},
+             slurm[] = {{"SLURM_NTASKS", "1"}, {0}};
     kv_mpi_launch_read(from_table, none, &l);
     assert_false(l.launched);
     kv_mpi_launch_read(from_table, pmix, &l);
