@@ -89,13 +89,34 @@ static const char *const hcodes[KV_HCODE_COUNT] = {
     [KV_H15_CELL_MISSING] = "H15_CELL_MISSING",
 };
 
-const char *kv_verdict_name(kv_verdict v) { return verdicts[v]; }
-const char *kv_frontier_name(kv_frontier f) { return frontiers[f]; }
-const char *kv_word_name(kv_word w) { return words[w]; }
-const char *kv_lemma_name(kv_lemma l) { return lemmas[l]; }
-const char *kv_errclass_name(kv_errclass e) { return errclasses[e]; }
-const char *kv_obs_name(kv_obs o) { return observations[o]; }
-const char *kv_hcode_name(kv_hcode h) { return hcodes[h]; }
+const char *kv_verdict_name(kv_verdict v)
+{
+    return verdicts[v];
+}
+const char *kv_frontier_name(kv_frontier f)
+{
+    return frontiers[f];
+}
+const char *kv_word_name(kv_word w)
+{
+    return words[w];
+}
+const char *kv_lemma_name(kv_lemma l)
+{
+    return lemmas[l];
+}
+const char *kv_errclass_name(kv_errclass e)
+{
+    return errclasses[e];
+}
+const char *kv_obs_name(kv_obs o)
+{
+    return observations[o];
+}
+const char *kv_hcode_name(kv_hcode h)
+{
+    return hcodes[h];
+}
 
 bool kv_verdict_parse(const char *name, kv_verdict *out)
 {

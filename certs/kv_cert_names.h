@@ -95,13 +95,7 @@ const char *kv_errclass_name(kv_errclass e);
 bool kv_errclass_parse(const char *name, kv_errclass *out);
 
 /* The four observations, in the order of design section 4. */
-typedef enum {
-    KV_OBS_FORWARD,
-    KV_OBS_IDENTICAL,
-    KV_OBS_DIFF_IS_PADDING,
-    KV_OBS_TOKENS,
-    KV_OBS_COUNT
-} kv_obs;
+typedef enum { KV_OBS_FORWARD, KV_OBS_IDENTICAL, KV_OBS_DIFF_IS_PADDING, KV_OBS_TOKENS, KV_OBS_COUNT } kv_obs;
 const char *kv_obs_name(kv_obs o);
 
 /* Reasons to refuse a certificate, H0 to H15. */

@@ -58,10 +58,14 @@ static int hex4(const unsigned char *s, size_t n)
     if (n < 4) return -1;
     for (int i = 0; i < 4; i++) {
         unsigned char c = s[i];
-        if (is_digit(c)) v = v * 16 + (c - '0');
-        else if (c >= 'a' && c <= 'f') v = v * 16 + (c - 'a' + 10);
-        else if (c >= 'A' && c <= 'F') v = v * 16 + (c - 'A' + 10);
-        else return -1;
+        if (is_digit(c))
+            v = v * 16 + (c - '0');
+        else if (c >= 'a' && c <= 'f')
+            v = v * 16 + (c - 'a' + 10);
+        else if (c >= 'A' && c <= 'F')
+            v = v * 16 + (c - 'A' + 10);
+        else
+            return -1;
     }
     return v;
 }
@@ -125,8 +129,7 @@ static kv_rc scan_value_start(scan *sc, unsigned char c)
     if (++sc->values > KV_JSON_VALUES_MAX) return refuse(sc, sc->at, "too many values");
     if (c == '"') return scan_string(sc);
     if (c == '-' || is_digit(c)) return scan_number(sc);
-    if ((c == '{' || c == '[') && ++sc->depth > KV_JSON_DEPTH_MAX)
-        return refuse(sc, sc->at, "nested deeper than 32");
+    if ((c == '{' || c == '[') && ++sc->depth > KV_JSON_DEPTH_MAX) return refuse(sc, sc->at, "nested deeper than 32");
     sc->at++;
     return KV_OK;
 }
@@ -141,7 +144,8 @@ static kv_rc scan_all(scan *sc)
             if (rc != KV_OK) return rc;
             continue;
         }
-        if (c == '}' || c == ']') sc->depth--;
+        if (c == '}' || c == ']')
+            sc->depth--;
         else if ((c == 't' || c == 'f' || c == 'n') && ++sc->values > KV_JSON_VALUES_MAX)
             return refuse(sc, sc->at, "too many values");
         sc->at++;
@@ -151,8 +155,7 @@ static kv_rc scan_all(scan *sc)
 
 kv_rc kv_json_parse(const void *bytes, size_t n, size_t limit, json_t **out, kv_err *err)
 {
-    if (n > limit)
-        return KV_FAIL(err, KV_EFORMAT, "line 1 column 1 (byte 0): %zu bytes, the limit is %zu", n, limit);
+    if (n > limit) return KV_FAIL(err, KV_EFORMAT, "line 1 column 1 (byte 0): %zu bytes, the limit is %zu", n, limit);
     scan sc = {.s = bytes, .n = n, .err = err};
     kv_rc rc = scan_all(&sc);
     if (rc != KV_OK) return rc;

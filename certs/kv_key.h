@@ -37,11 +37,10 @@ kv_rc kv_key_parse(const char *text, size_t n, const char *name, const kv_pass *
     KV_MUST_USE;
 /* A key of this process only: from random bits, or from a 32-byte seed (tests). */
 kv_rc kv_key_new(const uint8_t *seed, kv_key **out, kv_err *err) KV_MUST_USE;
-void kv_key_free(kv_key *k); /* NULL is fine */
-const uint8_t *kv_key_public_view(const kv_key *k);                /* KV_KEY_PUBLIC_BYTES, dies with k */
+void kv_key_free(kv_key *k);                        /* NULL is fine */
+const uint8_t *kv_key_public_view(const kv_key *k); /* KV_KEY_PUBLIC_BYTES, dies with k */
 void kv_key_id_of(const uint8_t public_key[KV_KEY_PUBLIC_BYTES], char out[KV_KEY_ID_HEX]);
-kv_rc kv_key_sign(const kv_key *k, const void *bytes, size_t n, uint8_t sig[KV_KEY_SIG_BYTES], kv_err *err)
-    KV_MUST_USE;
+kv_rc kv_key_sign(const kv_key *k, const void *bytes, size_t n, uint8_t sig[KV_KEY_SIG_BYTES], kv_err *err) KV_MUST_USE;
 /* True when sig is the signature of the n bytes under public_key. */
 bool kv_key_verify(const uint8_t public_key[KV_KEY_PUBLIC_BYTES], const void *bytes, size_t n,
                    const uint8_t sig[KV_KEY_SIG_BYTES]) KV_MUST_USE;
@@ -53,7 +52,7 @@ kv_rc kv_trust_load(const char *path, kv_trust **out, kv_err *err) KV_MUST_USE;
 kv_rc kv_trust_parse(const char *text, size_t n, const char *name, kv_trust **out, kv_err *err) KV_MUST_USE;
 /* Trust in one key of ours. */
 kv_rc kv_trust_of_key(const kv_key *k, kv_trust **out, kv_err *err) KV_MUST_USE;
-void kv_trust_free(kv_trust *t); /* NULL is fine */
+void kv_trust_free(kv_trust *t);          /* NULL is fine */
 size_t kv_trust_count(const kv_trust *t); /* 0 for NULL */
 bool kv_trust_has(const kv_trust *t, const uint8_t public_key[KV_KEY_PUBLIC_BYTES]);
 

@@ -116,7 +116,8 @@ static kv_rc parse_lines(lines *l, kv_key_text *t)
     KV_TRY(rc, out, next_line(l));
     t->sealed = strcmp(l->line, HEAD_SEALED) == 0;
     if (!t->sealed && strcmp(l->line, HEAD_PLAIN) != 0)
-        return malformed(l, "not a kvgrid secret key file (first line must be \"" HEAD_PLAIN "\" or \"" HEAD_SEALED "\")");
+        return malformed(l,
+                         "not a kvgrid secret key file (first line must be \"" HEAD_PLAIN "\" or \"" HEAD_SEALED "\")");
     KV_TRY(rc, out, next_hex(l, "public_key", t->public_key, sizeof t->public_key));
     KV_TRY(rc, out, next_field(l, "key_id", &value));
     kv_key_id_of(t->public_key, id);

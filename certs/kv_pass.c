@@ -71,8 +71,10 @@ kv_rc kv_pass_find(int fd, kv_pass **out, kv_err *err)
     kv_rc rc = new_pass(&p, err);
     if (rc != KV_OK) return rc;
     rc = read_pass(fd, p, err);
-    if (rc == KV_OK) *out = p;
-    else kv_pass_free(p);
+    if (rc == KV_OK)
+        *out = p;
+    else
+        kv_pass_free(p);
     return rc;
 }
 

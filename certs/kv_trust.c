@@ -75,8 +75,10 @@ kv_rc kv_trust_parse(const char *text, size_t n, const char *name, kv_trust **ou
     }
     if (t->n == 0) rc = KV_FAIL(err, KV_EFORMAT, "%s: holds no public key", name);
 out:
-    if (rc == KV_OK) *out = t;
-    else kv_trust_free(t);
+    if (rc == KV_OK)
+        *out = t;
+    else
+        kv_trust_free(t);
     return rc;
 }
 
@@ -94,8 +96,10 @@ kv_rc kv_trust_of_key(const kv_key *k, kv_trust **out, kv_err *err)
     kv_trust *t = kv_alloc(1, sizeof *t);
     if (t == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a public key");
     kv_rc rc = add_key(t, kv_key_public_view(k), err);
-    if (rc == KV_OK) *out = t;
-    else kv_trust_free(t);
+    if (rc == KV_OK)
+        *out = t;
+    else
+        kv_trust_free(t);
     return rc;
 }
 
@@ -133,8 +137,10 @@ static kv_rc config_path(const char *file, char **out, kv_err *err)
     if (dir == NULL && home == NULL) return KV_OK;
     kv_rc rc = dir != NULL ? kv_buf_printf(&path, err, "%s/kvgrid/%s", dir, file)
                            : kv_buf_printf(&path, err, "%s/.config/kvgrid/%s", home, file);
-    if (rc == KV_OK) *out = path.data;
-    else kv_buf_free(&path);
+    if (rc == KV_OK)
+        *out = path.data;
+    else
+        kv_buf_free(&path);
     return rc;
 }
 
@@ -152,9 +158,10 @@ kv_rc kv_key_find_path(const char *given, char **out, kv_err *err)
     kv_rc rc = config_path("key.sec", &path, err);
     if (rc != KV_OK) return rc;
     if (path == NULL || !kv_path_exists(path)) {
-        rc = KV_FAIL(err, KV_EREAD, "no secret key: none given (--key FILE), $KVGRID_KEY is not set, %s%s; make one with: "
-                     "kvgrid keygen FILE", path != NULL ? path : "and there is no config folder",
-                     path != NULL ? " does not exist" : "");
+        rc = KV_FAIL(err, KV_EREAD,
+                     "no secret key: none given (--key FILE), $KVGRID_KEY is not set, %s%s; make one with: "
+                     "kvgrid keygen FILE",
+                     path != NULL ? path : "and there is no config folder", path != NULL ? " does not exist" : "");
         kv_free(path);
         return rc;
     }

@@ -1,9 +1,9 @@
 /* The strict reader and the canonical writer, against hand-made vectors. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include "certs/kv_json.h"
 
@@ -52,7 +52,8 @@ static void writer__gives_the_canonical_form(void **state)
     check_form("[]", "[]");
     check_form(" [ 1 , -1 , 0 ] ", "[1,-1,0]");
     check_form("[9007199254740991,-9007199254740991]", "[9007199254740991,-9007199254740991]");
-    check_form("{\"b\":1,\"a\":{\"Z\":true,\"_\":null,\"1\":false}}", "{\"a\":{\"1\":false,\"Z\":true,\"_\":null},\"b\":1}");
+    check_form("{\"b\":1,\"a\":{\"Z\":true,\"_\":null,\"1\":false}}",
+               "{\"a\":{\"1\":false,\"Z\":true,\"_\":null},\"b\":1}");
     check_form("{\"aa\":1,\"a\":2,\"B\":3,\"\":4}", "{\"\":4,\"B\":3,\"a\":2,\"aa\":1}");
     check_form("\"a\\\"b\\\\c\\/d\\u0041\"", "\"a\\\"b\\\\c/dA\"");
     check_form("\"\\u00e9\\ud83d\\ude00\"", "\"\xc3\xa9\xf0\x9f\x98\x80\"");
@@ -154,8 +155,8 @@ static void writer__refuses_what_has_no_canonical_form(void **state)
 static void check_canonical__sees_every_kind_of_difference(void **state)
 {
     (void)state;
-    static const char *const not_canonical[] = {"{\"b\":1,\"a\":2}", "[1, 2]", "[1]\n", " [1]", "[\"\\u0041\"]",
-                                                "[\"\\/\"]", "[\"\\u00e9\"]"};
+    static const char *const not_canonical[] = {"{\"b\":1,\"a\":2}", "[1, 2]",    "[1]\n",        " [1]",
+                                                "[\"\\u0041\"]",     "[\"\\/\"]", "[\"\\u00e9\"]"};
     for (size_t i = 0; i < sizeof not_canonical / sizeof *not_canonical; i++) {
         json_t *v;
         kv_err err = {0};

@@ -1,9 +1,9 @@
 /* Keys: file modes, sealing, refusals, where they are looked for, and RFC 8032. */
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include "base/kv_file.h"
 #include "certs/kv_hash.h"
@@ -222,8 +222,8 @@ static void trust__reads_several_keys_and_names_the_bad_line(void **state)
         snprintf(pub, sizeof pub, "t%d.sec.pub", i);
         assert_int_equal(kv_key_generate(in_dir(name), NULL, id, NULL), KV_OK);
         assert_int_equal(kv_file_read(in_dir(pub), 1000, &one, NULL), KV_OK);
-        assert_int_equal(kv_buf_printf(&text, NULL, "# key %d\n\n%.*s the build farm\r\n", i, (int)one.len - 1, one.data),
-                         KV_OK);
+        assert_int_equal(
+            kv_buf_printf(&text, NULL, "# key %d\n\n%.*s the build farm\r\n", i, (int)one.len - 1, one.data), KV_OK);
         kv_buf_free(&one);
     }
     assert_int_equal(kv_trust_parse(text.data, text.len, "keys", &t, NULL), KV_OK);

@@ -1,0 +1,198 @@
+/* certs, private: what the parts of the verifier share. Nothing here comes from layouts/ or grid/. */
+#ifndef KV_VERIFY_INT_H
+#define KV_VERIFY_INT_H
+
+#include "certs/kv_verify.h"
+
+#include <jansson.h>
+
+#define KV_VF_AXES_MAX 10
+#define KV_VF_LIST_MAX 2048                /* layouts, patterns, claims: bounds time and memory */
+#define KV_VF_TOO_LARGE ((int64_t)1 << 53) /* sizes stay below this, or the document cannot say them */
+#define KV_VF_PATH 320
+#define KV_VF_TEXT 240
+
+/* ---- elements ---------------------------------------------------------------------------- */
+typedef enum { KV_VF_F16, KV_VF_BF16, KV_VF_F32, KV_VF_FP8, KV_VF_ELEMENT_COUNT } kv_vf_element;
+bool kv_vf_element_parse(const char *name, kv_vf_element *out);
+const char *kv_vf_element_name(kv_vf_element e);
+int64_t kv_vf_element_bytes(kv_vf_element e);
+/* True when every value of `from` has an equal in `to`. */
+bool kv_vf_element_widens(kv_vf_element from, kv_vf_element to);
+
+/* ---- layouts as declared ----------------------------------------------------------------- */
+typedef enum {
+    KV_VF_L,
+    KV_VF_KV,
+    KV_VF_T,
+    KV_VF_TB,
+    KV_VF_TI,
+    KV_VF_TG,
+    KV_VF_TX,
+    KV_VF_H,
+    KV_VF_D,
+    KV_VF_DG,
+    KV_VF_DX,
+    KV_VF_C,
+    KV_VF_AXIS_COUNT
+} kv_vf_axis;
+
+typedef struct {
+    int n;
+    kv_vf_axis a[KV_VF_AXES_MAX];
+} kv_vf_axes;
+
+typedef enum { KV_VF_SEPARATE, KV_VF_INTERLEAVED, KV_VF_LATENT } kv_vf_store;
+
+typedef struct {
+    const char *name; /* lives in the document */
+    size_t entry;     /* its place in catalogue[] */
+    bool mla;
+    bool lossless; /* role */
+    kv_vf_store store;
+    kv_vf_axes half[2]; /* K, V; latent: half[1].n = 0 */
+    int64_t block;      /* numbers are 0 where absent */
+    int64_t x, x_bytes, tx;
+    int64_t page_stride_bytes, row_lanes;
+    bool element_same;
+    kv_vf_element element; /* where !element_same */
+    int64_t tp_size, tp_rank;
+} kv_vf_layout;
+
+typedef struct {
+    int64_t layers, tokens, heads, dim, dim_v;
+    kv_vf_element element;
+} kv_vf_geometry;
+
+bool kv_vf_has(const kv_vf_axes *axes, kv_vf_axis a);
+bool kv_vf_layout_has(const kv_vf_layout *l, kv_vf_axis a); /* in K or V */
+kv_vf_element kv_vf_bound_element(const kv_vf_layout *l, const kv_vf_geometry *g);
+/* Lanes in Dx at g: as declared, x_bytes / element size rounded down; 0 without Dx. */
+int64_t kv_vf_bound_x(const kv_vf_layout *l, const kv_vf_geometry *g);
+
+/* ---- layouts bound to a geometry ---------------------------------------------------------- */
+/* Where the index of one canonical axis goes: sum over digits of (i / weight % next weight) * stride,
+ * in a form where equal functions on [0, extent) are equal lists. */
+typedef struct {
+    int n;
+    int64_t weight[3];
+    int64_t stride[3];
+} kv_vf_digits;
+
+typedef struct {
+    int64_t base;
+    kv_vf_digits l, t, h, d;
+} kv_vf_map; /* of K or V elements to native positions */
+
+typedef struct {
+    bool shard;     /* its TP shard exists */
+    bool exists;    /* and everything else too */
+    bool too_large; /* sizes that no document can say; the rest is not filled */
+    int64_t first_head, heads;
+    kv_vf_element element;
+    int64_t unit_layers;
+    int64_t size[2][KV_VF_AXES_MAX]; /* factor sizes in declared order */
+    int64_t native;                  /* positions of the unit */
+    int64_t elements;                /* canonical elements of the unit */
+    kv_vf_map map[2];
+} kv_vf_bound;
+
+void kv_vf_bind(const kv_vf_layout *l, const kv_vf_geometry *g, int64_t unit_layers, kv_vf_bound *out);
+bool kv_vf_is_identity(const kv_vf_layout *l, const kv_vf_geometry *g, const kv_vf_bound *own);
+bool kv_vf_same_image(const kv_vf_bound *a, const kv_vf_bound *b, const kv_vf_geometry *g);
+int64_t kv_vf_unit_layers(const kv_vf_layout *a, const kv_vf_layout *b, const kv_vf_geometry *g);
+
+/* ---- what a pair means: docs/words.md ----------------------------------------------------- */
+kv_frontier kv_vf_frontier(const kv_vf_layout *a, const kv_vf_layout *b, const kv_vf_bound *ba, const kv_vf_bound *bb);
+kv_word_set kv_vf_words(const kv_vf_layout *a, const kv_vf_layout *b, const kv_vf_geometry *g, const kv_vf_bound *ba,
+                        const kv_vf_bound *bb);
+bool kv_vf_same_descriptor(const kv_vf_layout *a, const kv_vf_layout *b, const kv_vf_geometry *g);
+
+/* ---- the campaign, expanded ---------------------------------------------------------------- */
+typedef struct {
+    uint32_t src, dst;
+} kv_vf_pair;
+
+typedef struct {
+    kv_vf_pair *pairs; /* sorted, each once */
+    size_t n_pairs;
+    const char **tails; /* sorted, each once; "stale" if none is given */
+    size_t n_tails;
+    const char *values;
+    const json_t *claims; /* or NULL */
+    const json_t *floors; /* or NULL */
+} kv_vf_campaign;
+
+/* A row's place among the cells. */
+typedef struct {
+    uint32_t geometry, src, dst, tail;
+    size_t row;
+} kv_vf_cell;
+
+/* ---- everything together ------------------------------------------------------------------ */
+typedef struct {
+    const json_t *doc;
+    const kv_cert_required *required;
+    kv_verify_report *report;
+    kv_rc rc; /* KV_OK until memory runs out */
+    char path[KV_VF_PATH];
+
+    kv_vf_layout *layouts; /* by the bytes of their names, unique */
+    size_t n_layouts;
+    kv_vf_geometry *geometries;
+    size_t n_geometries;
+    kv_vf_campaign campaign;
+    kv_vf_cell *cells; /* rows that are cells of the campaign */
+    size_t n_cells;
+
+    /* counted from the rows */
+    int64_t verdicts[KV_VERDICT_COUNT]; /* without views that ran */
+    int64_t positions, source_positions, view_rows, same_image_rows, empty_rows;
+    kv_word_set words;
+    unsigned frontiers;   /* bit kv_frontier */
+    bool claims_exact;    /* an exact row that is no view */
+    bool could_be_exact;  /* a cell that might have been one */
+    size_t failures_seen; /* entries of run.failures up to the one that the last FAILED row found */
+} kv_vf;
+
+/* Faults. `path` is a printf format for the JSON path; texts are copied. */
+void kv_vf_fault(kv_vf *v, kv_hcode code, const char *path, const char *expected, const char *actual);
+/* Formats a path into v->path (kept until the next call). */
+const char *kv_vf_at(kv_vf *v, const char *fmt, ...) KV_PRINTF(2, 3);
+/* The value as short canonical text ("missing" for NULL) in out. */
+const char *kv_vf_show(const json_t *value, char out[KV_VF_TEXT]);
+/* A fault where `value` is not the wanted text, number or boolean; true when it is. */
+bool kv_vf_want_text(kv_vf *v, kv_hcode code, const char *path, const char *want, const json_t *value);
+bool kv_vf_want_int(kv_vf *v, kv_hcode code, const char *path, int64_t want, const json_t *value);
+bool kv_vf_want_bool(kv_vf *v, kv_hcode code, const char *path, bool want, const json_t *value);
+bool kv_vf_want_null(kv_vf *v, kv_hcode code, const char *path, const json_t *value);
+/* Memory ran out: the verification ends without a report. */
+void kv_vf_no_memory(kv_vf *v);
+
+/* The stages, in order. shape is false where the document's types are not what they must be: then
+ * only the signature can still be checked. */
+bool kv_vf_shape(kv_vf *v);
+void kv_vf_signature(kv_vf *v, const kv_trust *trust);
+bool kv_vf_layout_parse(kv_vf *v, const json_t *object, size_t entry, kv_vf_layout *out); /* one catalogue entry */
+bool kv_vf_catalogue(kv_vf *v);
+bool kv_vf_spec(kv_vf *v);
+bool kv_vf_geometries(kv_vf *v);
+void kv_vf_bindings(kv_vf *v);
+void kv_vf_method(kv_vf *v);
+void kv_vf_rows(kv_vf *v);
+void kv_vf_row(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell);
+void kv_vf_proof(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell, const kv_vf_bound bound[2],
+                 bool unproven);
+void kv_vf_missing(kv_vf *v);
+void kv_vf_counts(kv_vf *v);
+void kv_vf_vocabulary(kv_vf *v);
+void kv_vf_guards(kv_vf *v);
+
+/* Lookup of a layout by name: its index, or n_layouts. */
+size_t kv_vf_find(const kv_vf *v, const char *name);
+/* Whether the campaign has this ordered pair. */
+bool kv_vf_in_campaign(const kv_vf *v, size_t src, size_t dst);
+const char *kv_vf_string(const json_t *object, const char *key); /* NULL where it is none */
+int64_t kv_vf_number(const json_t *object, const char *key);     /* -1 where it is none */
+
+#endif
