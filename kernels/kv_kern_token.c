@@ -438,7 +438,7 @@ static void lay_out(decode *s, float *at)
     s->out = at;
     at += c->pad_out;
     s->score = at;
-    if (!s->whole) return;
+    if (!s->whole || s->tokens == 0) return;
     convert_tile(s, &s->k, 0, s->tokens, 0, c->heads, s->k.rows);
     convert_tile(s, &s->v, 0, s->tokens, 0, c->heads, s->v.rows);
 }
