@@ -145,7 +145,7 @@ def cmd_campaign(layouts, path, *changes):
            "pairs": "all-ordered",
            "geometries": [{"layers": 1, "tokens": 17, "kv_heads": 2, "head_dim": 8, "element": "f16"}]}
     for change in changes:
-        if change.partition("=")[2] or change.partition("=")[0] in doc:
+        if change != "select=" or "select" in doc:
             edit(doc, change)
     Path(path).write_text(json.dumps(doc, indent=1))
 

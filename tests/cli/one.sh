@@ -4,6 +4,11 @@ here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
 name=$1
 export KV_CASE="$KV_WORK/${name//\//.}"
 mkdir -p "$KV_CASE/dir"
+# Open MPI puts a folder of the user's into TMPDIR (its name must be short); two runs that share it and have no
+# mpirun can trip over each other's clean-up, so each case has its own.
+TMPDIR=$(mktemp -d /tmp/kvt.XXXXXX) || exit 1
+export TMPDIR
+trap 'rm -rf "$TMPDIR"' EXIT
 started=${EPOCHREALTIME/[.,]/}
 timeout --kill-after=10 "${KV_CASE_LIMIT:-300}" bash -c '
     set -u -o pipefail
@@ -22,6 +27,6 @@ case $rc in
     *) what=FAILED ;;
 esac
 printf '%s\t%s\t%s\n' "$what" "$ms" "$why" >"$KV_WORK/result/${name//\//.}"
-printf '%-7s cli/%s (%d ms)%s\n' "$what" "$name" "$ms" "${why:+: $why}"
-if [ "$what" = FAILED ]; then sed 's/^/        | /' "$KV_CASE/log" | tail -n 40; fi
+printf '%-7s cli/%s (%d ms)%s\n' "$what" "$name" "$ms" "${why:+: ${why:0:300}}"
+if [ "$what" = FAILED ]; then cut -c 1-300 "$KV_CASE/log" | sed 's/^/        | /' | tail -n 40; fi
 exit 0

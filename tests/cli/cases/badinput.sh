@@ -78,7 +78,6 @@ case_unknown_and_missing_keys()
     bad "schema" -- 'schema="kvgrid.campaign/v2"'
     bad "schema" -- 'schema='
     bad "name" -- 'name='
-    bad "pairs" -- 'pairs='
     bad "geometries" -- 'geometries='
     bad "geometries" -- 'geometries=[]'
     bad "tokens" -- 'geometries.0.tokens='
