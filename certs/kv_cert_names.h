@@ -120,19 +120,13 @@ typedef enum {
 } kv_hcode;
 const char *kv_hcode_name(kv_hcode h);
 
-/* The lists that the verifier demands (H8 where one is missing). NULL-terminated. They are empty
- * until the producer makes these entries: then kv_cert_required_built_in is filled from the
- * planned names below, and certs/verify.py likewise. */
+/* The lists that the verifier demands (H8 where one is missing). NULL-terminated; certs/verify.py holds the
+ * same names. */
 typedef struct {
     const char *const *checks;
     const char *const *controls;
     const char *const *known_limits;
 } kv_cert_required;
 extern const kv_cert_required kv_cert_required_built_in;
-
-/* All names that design section 5 and the issues ask for, to be demanded once they exist. */
-extern const char *const kv_cert_planned_checks[];
-extern const char *const kv_cert_planned_controls[];
-extern const char *const kv_cert_planned_limits[];
 
 #endif

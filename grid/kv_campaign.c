@@ -258,12 +258,24 @@ out:
     return rc;
 }
 
-static kv_rc check_values(const json_t *spec, const char *where, kv_err *err)
+static kv_rc read_values(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
 {
     const char *values = NULL;
     kv_rc rc = kv_json_get_text(spec, "values", false, where, &values, err);
     if (rc != KV_OK || values == NULL || strcmp(values, "payloads") == 0) return rc;
-    return KV_FAIL(err, KV_EFORMAT, "%s: \"values\": \"%s\" is not supported by this version; only \"payloads\" is", where, values);
+    if (strcmp(values, "exhaustive") != 0)
+        return KV_FAIL(err, KV_EFORMAT, "%s: \"values\": \"%s\" is not known (payloads, exhaustive)", where, values);
+    c->exhaustive = true;
+    for (size_t i = 0; i < c->n_geometries; i++)
+        if (kv_elem_bytes(c->geometries[i].element) > 2)
+            return KV_FAIL(err, KV_EFORMAT, "%s: \"values\": \"exhaustive\" takes elements of 1 or 2 bytes; geometry %zu has %s, whose 2^%d patterns are too many",
+                           where, i, kv_elem_name(c->geometries[i].element), (int)(8 * kv_elem_bytes(c->geometries[i].element)));
+    return KV_OK;
+}
+
+int32_t kv_campaign_payloads(const kv_campaign *c, const kv_geometry *g)
+{
+    return c->exhaustive ? 1 << (8 * kv_elem_bytes(g->element)) : KV_CERT_PAYLOADS;
 }
 
 static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
@@ -277,13 +289,13 @@ static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv
     if (strcmp(schema, KV_CAMPAIGN_SCHEMA) != 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: \"schema\" is \"%s\", must be \"%s\"", where, schema, KV_CAMPAIGN_SCHEMA);
     KV_TRY(rc, out, read_name(c, spec, where, err));
-    KV_TRY(rc, out, check_values(spec, where, err));
     KV_TRY(rc, out, read_tails(c, spec, where, err));
     KV_TRY(rc, out, read_seed(c, spec, where, err));
     KV_TRY(rc, out, check_claims(spec, where, err));
     KV_TRY(rc, out, check_floors(spec, where, err));
     KV_TRY(rc, out, check_text_list(spec, "select", where, err));
     KV_TRY(rc, out, read_geometries(c, spec, where, err));
+    KV_TRY(rc, out, read_values(c, spec, where, err));
 out:
     return rc;
 }

@@ -30,6 +30,7 @@ typedef struct {
     kv_tail tails[KV_TAIL_COUNT];
     size_t n_tails;
     uint64_t seed;
+    bool exhaustive; /* "values": "exhaustive": every bit pattern at every place */
     kv_cell *cells; /* in row order */
     size_t n_cells;
 } kv_campaign;
@@ -48,6 +49,9 @@ kv_rc kv_campaign_pack(const kv_campaign *c, kv_buf *out, kv_err *err) KV_MUST_U
 kv_rc kv_campaign_unpack(const char *bytes, size_t n, kv_campaign *out, kv_err *err) KV_MUST_USE;
 
 void kv_campaign_free(kv_campaign *c);
+
+/* Payloads that a cell of geometry g moves: 6, or every bit pattern of its element type. */
+int32_t kv_campaign_payloads(const kv_campaign *c, const kv_geometry *g);
 
 /* "src->dst" of a cell. */
 #define KV_PAIR_ID_TEXT (2 * KV_NAME_MAX + 3)

@@ -210,16 +210,18 @@ out:
 static kv_rc move_all(run *x)
 {
     kv_row *row = x->row;
+    const int32_t payloads = kv_campaign_payloads(x->c, x->g);
     kv_rc rc = KV_OK;
     x->forward = x->gather = true;
     for (int64_t first = 0; first < x->g->layers; first += x->ix[0].layers) {
         kv_diffset_result diff;
-        for (int32_t kind = 0; kind < KV_PAYLOADS; kind++) KV_TRY(rc, out, move_payload(x, kind, first));
+        for (int32_t k = 0; k < payloads; k++)
+            KV_TRY(rc, out, move_payload(x, x->c->exhaustive ? KV_PAYLOAD_SWEEP + k : k, first));
         KV_TRY(rc, out, OPS->diffset_take(DEV, x->diffs, &diff, x->err));
         row->diff_positions += diff.differing;
         x->outside = x->outside || diff.outside_padding != 0;
     }
-    row->gather_payloads = KV_PAYLOADS;
+    row->gather_payloads = payloads;
     row->gather_agrees = x->gather;
     row->observed[KV_OBS_FORWARD] = x->forward && row->source_bijective && row->dest_bijective;
     row->observed[KV_OBS_IDENTICAL] = row->diff_positions == 0;
@@ -372,6 +374,7 @@ void kv_runner_free(kv_runner *r)
 #define NS_PAYLOAD 20  /* a position, one payload built, moved, compared and moved back */
 #define NS_DECODE 12   /* an element, decoded */
 #define NS_CELL 300000 /* a cell, however small */
+#define NS_ROUND 1500  /* a payload of a cell, however small */
 
 kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err)
 {
@@ -392,10 +395,12 @@ kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err
         if (!kv_add_i64(b0, b1, &n.peak_bytes) || !kv_add_i64(n.peak_bytes, third, &n.peak_bytes) ||
             !kv_add_i64(n.peak_bytes, bits, &n.peak_bytes))
             return KV_FAIL(err, KV_EINVAL, "cell %" PRId64 ": the memory it needs does not fit 64 bits", cell);
-        const double moved = units * KV_PAYLOADS * (3.0 * (double)b0 + 3.0 * (double)b1);
+        const double payloads = kv_campaign_payloads(c, x.g);
+        const double moved = units * payloads * (3.0 * (double)b0 + 3.0 * (double)b1);
         n.moved_bytes = moved < 9e18 ? (int64_t)moved : INT64_MAX;
-        const double ns = positions * NS_PROBE + units * positions * KV_PAYLOADS * NS_PAYLOAD +
+        double ns = positions * NS_PROBE + units * positions * payloads * NS_PAYLOAD +
                           2.0 * units * (double)x.ix[1].elements * NS_DECODE;
+        ns += payloads * NS_ROUND;
         n.cost += ns < 9e18 ? (uint64_t)ns : (uint64_t)9e18;
         n.positions[0] = x.ix[0].native;
         n.positions[1] = x.ix[1].native;

@@ -10,6 +10,7 @@
 #include "certs/kv_cert.h"
 #include "certs/kv_json.h"
 #include "grid/kv_ask.h"
+#include "grid/kv_assurance.h"
 #include "grid/kv_cell_run.h"
 #include "grid/kv_doc.h"
 #include "grid/kv_exit.h"
@@ -38,6 +39,8 @@ typedef struct {
     char *out_path;
     kv_key *key;
     kv_row *rows;
+    json_t *assured; /* {"controls", "known_limits"}, made by the rank that got that item */
+    uint64_t *costs; /* of each item: the cells, then the assurance */
     json_t *devices, *versions;
     char started[32];
     struct timespec begin;
@@ -127,6 +130,7 @@ static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
 {
     session *s = ctx;
     kv_row row;
+    if (item == (int64_t)s->c.n_cells) return kv_assurance_make(result, err);
     kv_rc rc = kv_cell_run(&s->runner, &s->c, item, &row, err);
     if (rc != KV_OK) return rc;
     if (row.verdict == KV_VERDICT_FAILED)
@@ -137,6 +141,7 @@ static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
 static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, size_t n, kv_err *err)
 {
     session *s = ctx;
+    if (item == (int64_t)s->c.n_cells) return kv_json_parse(bytes, n, KV_JSON_BYTES_MAX, &s->assured, err);
     if (n != sizeof(kv_row)) return KV_FAIL(err, KV_EBUG, "rank %d sent a row of %zu bytes, want %zu", rank, n, sizeof(kv_row));
     memcpy(&s->rows[item], bytes, n);
     if (s->rows[item].cell != item) return KV_FAIL(err, KV_EBUG, "rank %d sent the row of another cell", rank);
@@ -151,7 +156,13 @@ static void on_progress(void *ctx, const kv_mpi_progress *p)
 
 static kv_rc compute(session *s, kv_err *err)
 {
-    const kv_mpi_job job = {.n_items = (int64_t)s->c.n_cells, .costs = s->plan.costs, .ctx = s, .run_item = run_item,
+    const size_t n = s->c.n_cells;
+    s->costs = kv_alloc(n + 1, sizeof *s->costs);
+    kv_rc rc = kv_mpi_agree(s->m, s->costs != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for %zu costs", n), err);
+    if (rc != KV_OK) return rc;
+    memcpy(s->costs, s->plan.costs, n * sizeof *s->costs);
+    s->costs[n] = KV_ASSURANCE_COST;
+    const kv_mpi_job job = {.n_items = (int64_t)n + 1, .costs = s->costs, .ctx = s, .run_item = run_item,
                             .on_result = on_result, .on_progress = on_progress, .stop = &stop_asked};
     struct sigaction act;
     memset(&act, 0, sizeof act);
@@ -160,7 +171,7 @@ static kv_rc compute(session *s, kv_err *err)
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGUSR1, &act, NULL);
     kv_progress_start(&s->progress, s->o->progress != NULL && strcmp(s->o->progress, "none") == 0);
-    kv_rc rc = kv_mpi_handout(s->m, &job, err);
+    rc = kv_mpi_handout(s->m, &job, err);
     if (is_root(s)) kv_progress_end(&s->progress);
     return rc;
 }
@@ -190,6 +201,17 @@ static json_t *failures_new(const session *s)
     return list;
 }
 
+/* Checks and boundary of this run; controls and limits came with the item that made them. */
+static kv_rc assure(session *s, kv_assurance *a, kv_err *err)
+{
+    a->controls = json_object_get(s->assured, "controls");
+    a->known_limits = json_object_get(s->assured, "known_limits");
+    a->checks = json_array();
+    if (a->checks == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for the checks");
+    kv_rc rc = kv_checks_run(&s->c, s->rows, a->controls, a->checks, err);
+    return rc == KV_OK ? kv_boundary_new(&s->c, s->rows, &a->boundary, err) : rc;
+}
+
 static kv_rc certify(session *s, json_t **doc, kv_buf *bytes, kv_err *err)
 {
     struct timespec now;
@@ -198,9 +220,11 @@ static kv_rc certify(session *s, json_t **doc, kv_buf *bytes, kv_err *err)
                           .failures = failures_new(s),
                           .elapsed_ms = (now.tv_sec - s->begin.tv_sec) * 1000 + (now.tv_nsec - s->begin.tv_nsec) / 1000000};
     memcpy(facts.started, s->started, sizeof facts.started);
-    const kv_assurance none = {0};
-    kv_rc rc = facts.failures != NULL ? kv_doc_new(&s->c, s->rows, &none, &facts, doc, err)
-                                      : KV_FAIL(err, KV_ENOMEM, "no memory for the certificate");
+    kv_assurance a = {0};
+    kv_rc rc = facts.failures != NULL ? assure(s, &a, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the certificate");
+    if (rc == KV_OK) rc = kv_doc_new(&s->c, s->rows, &a, &facts, doc, err);
+    json_decref(a.checks);
+    json_decref(a.boundary);
     json_decref(facts.failures);
     if (rc == KV_OK) rc = kv_cert_seal(*doc, s->key, bytes, err);
     if (rc == KV_OK) rc = kv_file_write(s->out_path, bytes->data, bytes->len, 0644, KV_FILE_REPLACE, err);
@@ -241,6 +265,13 @@ static int judge(const session *s, const json_t *doc, const kv_observed *n)
         fprintf(stderr, "kvgrid: %" PRId64 " rows FAILED; the first is %s: %s\n", n->verdicts[KV_VERDICT_FAILED],
                 json_string_value(json_object_get(first, "pair_id")), json_string_value(json_object_get(first, "text")));
         return KV_EXIT_FAILED;
+    }
+    static const char *const guards[][2] = {{"controls", "passed"}, {"checks", "passed"}, {"known_limits", "demonstrated"}};
+    for (size_t i = 0; i < 3; i++) {
+        const char *first = NULL;
+        if (kv_entries_hold(json_object_get(doc, guards[i][0]), guards[i][1], &first)) continue;
+        fprintf(stderr, "kvgrid: %s: \"%s\" did not hold; the certificate says so and verify refuses it (H9)\n", guards[i][0], first);
+        return KV_EXIT_WORSE;
     }
     if (!kv_floors_met(doc, &floor)) {
         fprintf(stderr, "kvgrid: %s\n", floor.text);
@@ -300,6 +331,8 @@ static void session_free(session *s)
     kv_key_free(s->key);
     kv_free(s->out_path);
     kv_free(s->rows);
+    kv_free(s->costs);
+    json_decref(s->assured);
     json_decref(s->devices);
     json_decref(s->versions);
 }

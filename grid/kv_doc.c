@@ -113,16 +113,28 @@ static json_t *tail_bits_new(const kv_campaign *c)
     return bits;
 }
 
+static json_t *payload_kinds_new(const kv_campaign *c)
+{
+    if (c->exhaustive) return json_pack("[s]", "every_bit_pattern");
+    return json_pack("[s,s,s,s,s,s]", "position_digit_0", "position_digit_1", "position_digit_2", "position_digit_3",
+                     "position_digit_4", "random_bits");
+}
+
 static json_t *method_new(const kv_campaign *c)
 {
     json_t *tail = json_object_get(c->spec, "tail");
     char reproduce[KV_NAME_MAX + 64];
+    int32_t payloads = 0;
+    for (size_t i = 0; i < c->n_geometries; i++) {
+        const int32_t n = kv_campaign_payloads(c, &c->geometries[i]);
+        if (n > payloads) payloads = n;
+    }
     snprintf(reproduce, sizeof reproduce, "kvgrid run %s.json", c->name);
-    return json_pack("{s:i,s:[s,s,s,s,s,s],s:s,s:o,s:o,s:i,s:i,s:o,s:o,s:s}", "payloads", KV_PAYLOADS, "payload_kinds",
-                     "position_digit_0", "position_digit_1", "position_digit_2", "position_digit_3", "position_digit_4",
-                     "random_bits", "values", "payloads", "tail", tail != NULL ? json_incref(tail) : json_string("stale"),
-                     "tail_bits", tail_bits_new(c), "decode_steps", KV_DECODE_STEPS, "vocabulary", KV_VOCABULARY,
-                     "weight_seed", u64_text(c->seed), "value_seed", u64_text(c->seed), "reproduce", reproduce);
+    return json_pack("{s:i,s:o,s:s,s:o,s:o,s:i,s:i,s:o,s:o,s:s}", "payloads", payloads, "payload_kinds", payload_kinds_new(c),
+                     "values", c->exhaustive ? "exhaustive" : "payloads", "tail",
+                     tail != NULL ? json_incref(tail) : json_string("stale"), "tail_bits", tail_bits_new(c), "decode_steps",
+                     KV_DECODE_STEPS, "vocabulary", KV_VOCABULARY, "weight_seed", u64_text(c->seed), "value_seed",
+                     u64_text(c->seed), "reproduce", reproduce);
 }
 
 static json_t *catalogue_new(const kv_campaign *c, kv_err *err)

@@ -8,6 +8,8 @@
  *   kind 0..4  position digits: digit j of n in base 2^w, from j = 1 on XORed with a hash of the digits
  *              below it (so that no payload is constant). Together they tell every n < 2^(5w) apart.
  *   kind 5     random bits: NaN, Inf and subnormals as opaque patterns.
+ *   kind SWEEP + v  pattern v at a place that a hash of n chooses: bits = v XOR hash, all w + 1 bits (no KV
+ *              bit here). Over v = 0 .. 2^(w+1) - 1 every place holds every pattern once.
  *   kind TOKENS  finite, magnitude in [0.5, 2): sign, exponent and mantissa from a hash (token leg). */
 #ifndef KV_KERN_PAYLOAD_H
 #define KV_KERN_PAYLOAD_H
@@ -18,6 +20,7 @@
 #define KV_PAYLOADS 6 /* kinds 0..5, the gather payloads */
 #define KV_PAYLOAD_BITS 5
 #define KV_PAYLOAD_TOKENS 6
+#define KV_PAYLOAD_SWEEP 8 /* and up: one kind for each bit pattern */
 
 typedef struct {
     uint64_t seed;
@@ -43,6 +46,7 @@ KV_HD uint64_t kv_payload_mix(uint64_t x)
 /* Stream constant of a payload's kind and KV half. */
 KV_HD uint64_t kv_payload_stream(uint64_t seed, int64_t kind, int64_t kv)
 {
+    if (kind > KV_PAYLOAD_SWEEP) kind = KV_PAYLOAD_SWEEP;
     return kv_payload_mix(seed + 0x9E3779B97F4A7C15ULL * (uint64_t)(2 * kind + kv + 1));
 }
 
@@ -73,6 +77,8 @@ KV_HD uint32_t kv_payload_bits_of(int32_t kind, int32_t element, uint64_t stream
     const uint32_t w = (uint32_t)(8 * kv_elem_bytes((kv_elem)element) - 1);
     const uint32_t mask = (uint32_t)((1ULL << w) - 1);
     const uint32_t tag = (uint32_t)kv;
+    if (kind >= KV_PAYLOAD_SWEEP)
+        return ((uint32_t)(kind - KV_PAYLOAD_SWEEP) ^ (uint32_t)kv_payload_mix(stream + n)) & (mask << 1 | 1U);
     if (kind == KV_PAYLOAD_TOKENS) return kv_payload_token_bits(element, kv_payload_mix(stream + n), tag);
     if (kind == KV_PAYLOAD_BITS) return (uint32_t)(kv_payload_mix(stream + n) >> 17 & mask) << 1 | tag;
     if (kind == 0) return (uint32_t)(n & mask) << 1 | tag;

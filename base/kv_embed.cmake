@@ -1,0 +1,16 @@
+# Writes a C file that holds the bytes of files: -DOUT=file.c -DNAME=symbol -DFILES=a;b;c
+# const kv_embedded NAME[] = {{"stem", bytes, n}, ..., {NULL, NULL, 0}};
+set(text "#include \"base/kv_embed.h\"\n")
+set(rows "")
+set(i 0)
+foreach(file ${FILES})
+  file(READ ${file} hex HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
+  string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
+  get_filename_component(stem ${file} NAME_WE)
+  string(APPEND text "static const unsigned char file_${i}[] = {\n${bytes}0};\n")
+  string(APPEND rows "    {\"${stem}\", file_${i}, sizeof file_${i} - 1},\n")
+  math(EXPR i "${i} + 1")
+endforeach()
+string(APPEND text "extern const kv_embedded ${NAME}[];\nconst kv_embedded ${NAME}[] = {\n${rows}    {0, 0, 0},\n};\n")
+file(WRITE ${OUT} "${text}")
