@@ -131,7 +131,7 @@ static void bind_x(binder *b)
 static void bind_page(binder *b, kv_order *o)
 {
     o->page_span = o->page_payload;
-    if (b->l->page_stride_bytes == 0) return;
+    if (b->l->page_stride_bytes == 0 || o->cut == 0) return; /* a half without Tb has no pages */
     const int64_t bytes = kv_elem_bytes((kv_elem)b->ix->element);
     if (b->l->page_stride_bytes % bytes != 0)
         no_shape(b, "page_stride_bytes %" PRId64 " is no multiple of the %" PRId64 "-byte element",

@@ -142,6 +142,19 @@ static kv_rc match_size(bool axis, int64_t v, const char *key, const char *axis_
     return KV_OK;
 }
 
+/* In one array K and V must have pages of one size: the same factors before Tb. */
+static bool same_pages(const kv_layout *l)
+{
+    const kv_axes *k = &l->axes[0], *v = &l->axes[1];
+    int at = 0;
+    while (k->f[at] != KV_F_TB) at++;
+    if (v->f[at] != KV_F_TB) return false;
+    for (int i = at + 1; i < v->n; i++)
+        for (int j = 0; j < at; j++)
+            if (v->f[i] == k->f[j]) return false;
+    return true;
+}
+
 static kv_rc parse_sizes(kv_layout *l, const json_t *obj, const char *where, kv_err *err)
 {
     kv_rc rc;
@@ -165,6 +178,9 @@ static kv_rc parse_sizes(kv_layout *l, const json_t *obj, const char *where, kv_
                        (long long)l->block);
     if (l->page_stride_bytes > 0 && !tb)
         return KV_FAIL(err, KV_EFORMAT, "%s: \"page_stride_bytes\" needs an axis Tb", where);
+    if (l->page_stride_bytes > 0 && l->store == KV_STORE_INTERLEAVED && !same_pages(l))
+        return KV_FAIL(err, KV_EFORMAT,
+                       "%s: \"page_stride_bytes\" of one array needs the same axes before Tb in k_axes and v_axes", where);
     for (int half = 0; half < 2; half++)
         if (l->row_lanes > 0 && l->axes[half].n > 0 && !has(&l->axes[half], KV_F_D) && !has(&l->axes[half], KV_F_C))
             return KV_FAIL(err, KV_EFORMAT, "%s: \"row_lanes\" needs an axis D", where);
