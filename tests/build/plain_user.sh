@@ -39,18 +39,18 @@ if [ "$(id -u)" -eq 0 ]; then
     chown -R nobody "$work"
     as_user=(setpriv "--reuid=$(id -u nobody)" "--regid=$(id -g nobody)" --clear-groups env)
 fi
-settings=(-u XDG_CONFIG_HOME -u KVGRID_KEY -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM "HOME=$work/home" "PKG_CONFIG_LIBDIR=$work/no pc files"
-    "CMAKE_PREFIX_PATH=$prefix" "PKG_CONFIG_PATH=$prefix/lib/pkgconfig")
-user() { (cd "$work/elsewhere" && "${as_user[@]}" "${settings[@]}" "$@" </dev/null); }
+without=(-u CMAKE_PREFIX_PATH -u PKG_CONFIG_PATH -u HOME -u XDG_CONFIG_HOME -u KVGRID_KEY -u KVGRID_TRUST -u KVGRID_LAYOUTS -u OMPI_ALLOW_RUN_AS_ROOT -u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM)
+as_user+=("${without[@]}" "PKG_CONFIG_LIBDIR=$work/no pc files" KV_NO_INSTALL=1)
+with_prefix=("HOME=$work/home" "CMAKE_PREFIX_PATH=$prefix" "PKG_CONFIG_PATH=$prefix/lib/pkgconfig")
+user() { (cd "$work/elsewhere" && "${as_user[@]}" "${with_prefix[@]}" "$@" </dev/null); }
 
 # Without the prefix it must say what is missing, and touch nothing.
-missing=$(cd "$work/elsewhere" && "${as_user[@]}" "${settings[@]}" CMAKE_PREFIX_PATH= PKG_CONFIG_PATH= KV_NO_INSTALL=1 \
-    bash "$src/jobs/local.sh" 2>&1 </dev/null)
+missing=$(cd "$work/elsewhere" && "${as_user[@]}" "HOME=$work/home" bash "$src/jobs/local.sh" 2>&1 </dev/null)
 [ $? -eq 5 ] || fail "libraries missing: not exit 5: $missing"
 for word in libsodium-dev libjansson-dev CMAKE_PREFIX_PATH PKG_CONFIG_PATH 'apt-get install'; do
     [[ $missing == *"$word"* ]] || fail "libraries missing, and nobody says $word: $missing"
 done
-no_home=$(cd "$work/elsewhere" && "${as_user[@]}" "${settings[@]}" -u HOME bash "$src/jobs/local.sh" 2>&1 </dev/null)
+no_home=$(cd "$work/elsewhere" && "${as_user[@]}" bash "$src/jobs/local.sh" 2>&1 </dev/null)
 [ $? -eq 2 ] && [[ $no_home == *"set HOME"* ]] && [ "$(printf '%s\n' "$no_home" | wc -l)" -eq 1 ] || fail "HOME unset: $no_home"
 [ ! -e "$src/build" ] || fail "something was built before everything needed was there"
 
