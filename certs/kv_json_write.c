@@ -6,18 +6,36 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PIECE_BYTES 4096 /* handed to the sink at once: most of what is written are single characters */
+
 typedef struct {
     kv_json_sink sink;
     void *ctx;
     kv_err *err;
+    size_t held;
+    char piece[PIECE_BYTES];
 } writer;
 
-static kv_rc put(const writer *w, const char *bytes, size_t n)
+static kv_rc flush(writer *w)
 {
-    return w->sink(w->ctx, bytes, n, w->err);
+    const size_t n = w->held;
+    w->held = 0;
+    return n > 0 ? w->sink(w->ctx, w->piece, n, w->err) : KV_OK;
 }
 
-static kv_rc write_string(const writer *w, const char *s, size_t n, bool is_key)
+static kv_rc put(writer *w, const char *bytes, size_t n)
+{
+    if (n > PIECE_BYTES - w->held) {
+        kv_rc rc = flush(w);
+        if (rc != KV_OK) return rc;
+        if (n > PIECE_BYTES) return w->sink(w->ctx, bytes, n, w->err);
+    }
+    memcpy(w->piece + w->held, bytes, n);
+    w->held += n;
+    return KV_OK;
+}
+
+static kv_rc write_string(writer *w, const char *s, size_t n, bool is_key)
 {
     size_t done = 0;
     kv_rc rc = put(w, "\"", 1);
@@ -35,7 +53,7 @@ static kv_rc write_string(const writer *w, const char *s, size_t n, bool is_key)
     return rc == KV_OK ? put(w, "\"", 1) : rc;
 }
 
-static kv_rc write_integer(const writer *w, json_int_t v)
+static kv_rc write_integer(writer *w, json_int_t v)
 {
     char text[32];
     if (v > KV_JSON_INT_MAX || v < -KV_JSON_INT_MAX)
@@ -56,9 +74,9 @@ static bool is_skipped(const char *key, const char *const *skip)
     return false;
 }
 
-static kv_rc write_value(const writer *w, const json_t *v, const char *const *skip, int depth);
+static kv_rc write_value(writer *w, const json_t *v, const char *const *skip, int depth);
 
-static kv_rc write_members(const writer *w, const json_t *v, const char **keys, size_t n, int depth)
+static kv_rc write_members(writer *w, const json_t *v, const char **keys, size_t n, int depth)
 {
     kv_rc rc = put(w, "{", 1);
     for (size_t i = 0; i < n && rc == KV_OK; i++) {
@@ -70,7 +88,7 @@ static kv_rc write_members(const writer *w, const json_t *v, const char **keys, 
     return rc == KV_OK ? put(w, "}", 1) : rc;
 }
 
-static kv_rc write_object(const writer *w, const json_t *v, const char *const *skip, int depth)
+static kv_rc write_object(writer *w, const json_t *v, const char *const *skip, int depth)
 {
     const char **keys = kv_alloc(json_object_size(v), sizeof *keys);
     if (keys == NULL) return KV_FAIL(w->err, KV_ENOMEM, "no memory for %zu keys", json_object_size(v));
@@ -85,7 +103,7 @@ static kv_rc write_object(const writer *w, const json_t *v, const char *const *s
     return rc;
 }
 
-static kv_rc write_array(const writer *w, const json_t *v, int depth)
+static kv_rc write_array(writer *w, const json_t *v, int depth)
 {
     kv_rc rc = put(w, "[", 1);
     for (size_t i = 0; i < json_array_size(v) && rc == KV_OK; i++) {
@@ -96,7 +114,7 @@ static kv_rc write_array(const writer *w, const json_t *v, int depth)
 }
 
 /* depth counts the arrays and objects around v. */
-static kv_rc write_value(const writer *w, const json_t *v, const char *const *skip, int depth)
+static kv_rc write_value(writer *w, const json_t *v, const char *const *skip, int depth)
 {
     if (v == NULL) return KV_FAIL(w->err, KV_EBUG, "a JSON value is missing");
     switch (json_typeof(v)) {
@@ -116,8 +134,9 @@ static kv_rc write_value(const writer *w, const json_t *v, const char *const *sk
 
 kv_rc kv_json_write_sink(const json_t *v, const char *const *skip, kv_json_sink sink, void *ctx, kv_err *err)
 {
-    writer w = {sink, ctx, err};
-    return write_value(&w, v, skip, 0);
+    writer w = {.sink = sink, .ctx = ctx, .err = err};
+    kv_rc rc = write_value(&w, v, skip, 0);
+    return rc == KV_OK ? flush(&w) : rc;
 }
 
 static kv_rc to_buffer(void *ctx, const void *bytes, size_t n, kv_err *err)
@@ -140,7 +159,8 @@ static kv_rc compare(void *ctx, const void *bytes, size_t n, kv_err *err)
 {
     comparison *c = ctx;
     const char *want = bytes;
-    for (size_t i = 0; i < n; i++)
+    const bool fits = c->at + n <= c->n;
+    for (size_t i = 0; !(fits && memcmp(c->bytes + c->at, want, n) == 0) && i < n; i++)
         if (c->at + i >= c->n || c->bytes[c->at + i] != want[i])
             return KV_FAIL(err, KV_EFORMAT, "byte %zu: not the canonical form", c->at + i);
     c->at += n;

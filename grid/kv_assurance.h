@@ -22,8 +22,9 @@ bool kv_entries_hold(const json_t *list, const char *flag, const char **first);
 /* Bad translators, edited declarations, frontiers: really run on dev (kv_controls.c, kv_controls_edit.c). */
 kv_rc kv_controls_run(kv_device *dev, json_t *list, kv_err *err) KV_MUST_USE;
 kv_rc kv_controls_edits(json_t *list, kv_err *err) KV_MUST_USE;
-/* Mutations of a provisional document of the built-in published campaign, really verified (kv_mutations.c). */
-kv_rc kv_mutations_run(kv_device *dev, json_t *list, kv_err *err) KV_MUST_USE;
+/* Mutations of a provisional document of the built-in published campaign, really verified (kv_mutations.c):
+ * part `part` (from 0) of `parts`. */
+kv_rc kv_mutations_run(kv_device *dev, size_t part, size_t parts, json_t *list, kv_err *err) KV_MUST_USE;
 /* The known limits, each demonstrated (kv_limits.c). */
 kv_rc kv_limits_run(kv_device *dev, json_t *list, kv_err *err) KV_MUST_USE;
 /* Checks over the rows of a campaign (kv_checks.c). `controls` are those of the same run. */
@@ -33,11 +34,14 @@ kv_rc kv_boundary_new(const kv_campaign *c, const kv_row *rows, json_t **out, kv
 
 /* ---- as one item of work ---------------------------------------------------------------- */
 
-/* Controls and limits as one JSON text {"controls": [...], "known_limits": [...]}, made by any rank, always on
- * the CPU backend, so that the body is the same whatever device the cells ran on. */
-kv_rc kv_assurance_make(kv_buf *out, kv_err *err) KV_MUST_USE;
-/* Estimated nanoseconds of it. */
-#define KV_ASSURANCE_COST 250000000U
+/* They are made as items of work of the run, by whatever rank gets them, always on the CPU backend, so that the
+ * body is the same whatever device the cells ran on. Each item gives a JSON text {"controls": [...], "known_limits": [...]}. */
+#define KV_ASSURANCE_ITEMS 3
+/* Estimated nanoseconds of one. */
+#define KV_ASSURANCE_COST 120000000U
+kv_rc kv_assurance_make(int item, kv_buf *out, kv_err *err) KV_MUST_USE;
+/* Joins the parsed texts of all items, in order. New lists in *controls and *limits. */
+kv_rc kv_assurance_join(json_t *const parts[KV_ASSURANCE_ITEMS], json_t **controls, json_t **limits, kv_err *err) KV_MUST_USE;
 
 /* ---- small campaigns for controls ------------------------------------------------------- */
 

@@ -39,8 +39,8 @@ typedef struct {
     char *out_path;
     kv_key *key;
     kv_row *rows;
-    json_t *assured; /* {"controls", "known_limits"}, made by the rank that got that item */
-    uint64_t *costs; /* of each item: the cells, then the assurance */
+    json_t *assured[KV_ASSURANCE_ITEMS]; /* made by the ranks that got these items */
+    uint64_t *costs; /* of each item: the cells, then the controls and limits */
     json_t *devices, *versions;
     char started[32];
     struct timespec begin;
@@ -130,7 +130,7 @@ static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
 {
     session *s = ctx;
     kv_row row;
-    if (item == (int64_t)s->c.n_cells) return kv_assurance_make(result, err);
+    if (item >= (int64_t)s->c.n_cells) return kv_assurance_make((int)(item - (int64_t)s->c.n_cells), result, err);
     kv_rc rc = kv_cell_run(&s->runner, &s->c, item, &row, err);
     if (rc != KV_OK) return rc;
     if (row.verdict == KV_VERDICT_FAILED)
@@ -141,7 +141,7 @@ static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
 static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, size_t n, kv_err *err)
 {
     session *s = ctx;
-    if (item == (int64_t)s->c.n_cells) return kv_json_parse(bytes, n, KV_JSON_BYTES_MAX, &s->assured, err);
+    if (item >= (int64_t)s->c.n_cells) return kv_json_parse(bytes, n, KV_JSON_BYTES_MAX, &s->assured[item - (int64_t)s->c.n_cells], err);
     if (n != sizeof(kv_row)) return KV_FAIL(err, KV_EBUG, "rank %d sent a row of %zu bytes, want %zu", rank, n, sizeof(kv_row));
     memcpy(&s->rows[item], bytes, n);
     if (s->rows[item].cell != item) return KV_FAIL(err, KV_EBUG, "rank %d sent the row of another cell", rank);
@@ -157,12 +157,12 @@ static void on_progress(void *ctx, const kv_mpi_progress *p)
 static kv_rc compute(session *s, kv_err *err)
 {
     const size_t n = s->c.n_cells;
-    s->costs = kv_alloc(n + 1, sizeof *s->costs);
+    s->costs = kv_alloc(n + KV_ASSURANCE_ITEMS, sizeof *s->costs);
     kv_rc rc = kv_mpi_agree(s->m, s->costs != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for %zu costs", n), err);
     if (rc != KV_OK) return rc;
     memcpy(s->costs, s->plan.costs, n * sizeof *s->costs);
-    s->costs[n] = KV_ASSURANCE_COST;
-    const kv_mpi_job job = {.n_items = (int64_t)n + 1, .costs = s->costs, .ctx = s, .run_item = run_item,
+    for (size_t i = 0; i < KV_ASSURANCE_ITEMS; i++) s->costs[n + i] = KV_ASSURANCE_COST;
+    const kv_mpi_job job = {.n_items = (int64_t)n + KV_ASSURANCE_ITEMS, .costs = s->costs, .ctx = s, .run_item = run_item,
                             .on_result = on_result, .on_progress = on_progress, .stop = &stop_asked};
     struct sigaction act;
     memset(&act, 0, sizeof act);
@@ -204,11 +204,11 @@ static json_t *failures_new(const session *s)
 /* Checks and boundary of this run; controls and limits came with the item that made them. */
 static kv_rc assure(session *s, kv_assurance *a, kv_err *err)
 {
-    a->controls = json_object_get(s->assured, "controls");
-    a->known_limits = json_object_get(s->assured, "known_limits");
+    kv_rc rc = kv_assurance_join(s->assured, &a->controls, &a->known_limits, err);
+    if (rc != KV_OK) return rc;
     a->checks = json_array();
     if (a->checks == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for the checks");
-    kv_rc rc = kv_checks_run(&s->c, s->rows, a->controls, a->checks, err);
+    rc = kv_checks_run(&s->c, s->rows, a->controls, a->checks, err);
     return rc == KV_OK ? kv_boundary_new(&s->c, s->rows, &a->boundary, err) : rc;
 }
 
@@ -223,6 +223,8 @@ static kv_rc certify(session *s, json_t **doc, kv_buf *bytes, kv_err *err)
     kv_assurance a = {0};
     kv_rc rc = facts.failures != NULL ? assure(s, &a, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the certificate");
     if (rc == KV_OK) rc = kv_doc_new(&s->c, s->rows, &a, &facts, doc, err);
+    json_decref(a.controls);
+    json_decref(a.known_limits);
     json_decref(a.checks);
     json_decref(a.boundary);
     json_decref(facts.failures);
@@ -332,7 +334,7 @@ static void session_free(session *s)
     kv_free(s->out_path);
     kv_free(s->rows);
     kv_free(s->costs);
-    json_decref(s->assured);
+    for (int i = 0; i < KV_ASSURANCE_ITEMS; i++) json_decref(s->assured[i]);
     json_decref(s->devices);
     json_decref(s->versions);
 }

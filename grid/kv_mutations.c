@@ -102,7 +102,7 @@ static json_t *row_of(json_t *doc, const char *pair)
     return NULL;
 }
 
-static json_t *part(json_t *doc, const char *pair, const char *key)
+static json_t *field(json_t *doc, const char *pair, const char *key)
 {
     return json_object_get(row_of(doc, pair), key);
 }
@@ -122,19 +122,19 @@ static void verdict_relabelled(json_t *d)
 }
 static void observation_withheld(json_t *d)
 {
-    json_object_set_new(part(d, BYTE_PAIR, "observations"), "tokens_identical", json_null());
+    json_object_set_new(field(d, BYTE_PAIR, "observations"), "tokens_identical", json_null());
 }
 static void gather_agrees_nulled(json_t *d)
 {
-    json_object_set_new(part(d, BYTE_PAIR, "proof"), "gather_agrees", json_null());
+    json_object_set_new(field(d, BYTE_PAIR, "proof"), "gather_agrees", json_null());
 }
 static void bijection_denied(json_t *d)
 {
-    json_object_set_new(part(d, BYTE_PAIR, "proof"), "dest_bijective", json_false());
+    json_object_set_new(field(d, BYTE_PAIR, "proof"), "dest_bijective", json_false());
 }
 static void proof_deleted(json_t *d)
 {
-    json_t *proof = part(d, BYTE_PAIR, "proof");
+    json_t *proof = field(d, BYTE_PAIR, "proof");
     const char *key;
     json_t *child;
     void *next;
@@ -146,16 +146,16 @@ static void proof_deleted(json_t *d)
 }
 static void no_lemma(json_t *d)
 {
-    json_object_set_new(part(d, BYTE_PAIR, "proof"), "lemmas", json_array());
+    json_object_set_new(field(d, BYTE_PAIR, "proof"), "lemmas", json_array());
 }
 static void sampled_proof(json_t *d)
 {
-    add_to(part(d, BYTE_PAIR, "proof"), "positions_checked", -1);
+    add_to(field(d, BYTE_PAIR, "proof"), "positions_checked", -1);
 }
 static void one_position_is_the_space(json_t *d)
 {
-    json_object_set_new(part(d, BYTE_PAIR, "proof"), "positions_checked", json_integer(1));
-    json_object_set_new(part(d, BYTE_PAIR, "proof"), "positions_total", json_integer(1));
+    json_object_set_new(field(d, BYTE_PAIR, "proof"), "positions_checked", json_integer(1));
+    json_object_set_new(field(d, BYTE_PAIR, "proof"), "positions_total", json_integer(1));
 }
 static void trivial_transformation(json_t *d)
 {
@@ -219,7 +219,7 @@ static void duplicate_pair(json_t *d)
 static void claim_without_decode(json_t *d)
 {
     static const char *const keys[] = {"decoded_tokens", "reference_tokens", "logits_digest", "reference_logits_digest"};
-    for (int i = 0; i < 4; i++) json_object_set_new(part(d, TOKEN_PAIR, "proof"), keys[i], json_null());
+    for (int i = 0; i < 4; i++) json_object_set_new(field(d, TOKEN_PAIR, "proof"), keys[i], json_null());
 }
 static void no_frontier(json_t *d)
 {
@@ -307,15 +307,16 @@ out:
     return rc;
 }
 
-kv_rc kv_mutations_run(kv_device *dev, json_t *list, kv_err *err)
+kv_rc kv_mutations_run(kv_device *dev, size_t part, size_t parts, json_t *list, kv_err *err)
 {
+    const size_t n = sizeof table / sizeof table[0];
     bench b = {.err = err};
     kv_rc rc;
     KV_TRY(rc, out, kv_key_new(NULL, &b.key, err));
     KV_TRY(rc, out, kv_key_new(NULL, &b.stranger, err));
     KV_TRY(rc, out, kv_trust_of_key(b.key, &b.trust, err));
     KV_TRY(rc, out, build_document(&b, dev));
-    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) KV_TRY(rc, out, one_mutation(&b, &table[i], list));
+    for (size_t i = n * part / parts; i < n * (part + 1) / parts; i++) KV_TRY(rc, out, one_mutation(&b, &table[i], list));
 out:
     json_decref(b.doc);
     kv_trust_free(b.trust);

@@ -41,15 +41,18 @@ static int64_t steps_held(const kv_index *ix, const kv_coord *c, int32_t kind, i
 }
 
 /* One run of a row: `count` elements whose canonical numbers are first, first + step, ... */
-static void put_run(unsigned char *data, int64_t at, const kv_index *ix, const kv_payload *p, uint64_t stream,
-                    int32_t via, int64_t kv, int64_t first, int64_t step, int64_t count)
+static void put_run(unsigned char *data, int64_t at, kv_elem to, const kv_payload_half *h, int32_t via, int64_t first,
+                    int64_t step, int64_t count)
 {
-    const kv_elem to = (kv_elem)ix->element, from = (kv_elem)p->element;
-    const bool plain = to == from && via == (int32_t)from;
+    const kv_elem from = (kv_elem)h->element;
+    if (to == from && via == (int32_t)from && kv_elem_bytes(to) == 2) { /* by far the most common: no conversion */
+        uint16_t *out = (uint16_t *)(void *)data + at;
+        for (int64_t k = 0; k < count; k++) out[k] = (uint16_t)kv_payload_half_bits(h, (uint64_t)(first + k * step));
+        return;
+    }
     for (int64_t k = 0; k < count; k++) {
-        uint32_t bits = kv_payload_bits_of(p->kind, p->element, stream, kv, (uint64_t)(first + k * step));
-        if (!plain) bits = kv_num_convert((kv_elem)via, to, kv_num_convert(from, (kv_elem)via, bits));
-        kv_num_store(to, data, at + k, bits);
+        const uint32_t bits = kv_payload_half_bits(h, (uint64_t)(first + k * step));
+        kv_num_store(to, data, at + k, kv_num_convert((kv_elem)via, to, kv_num_convert(from, (kv_elem)via, bits)));
     }
 }
 
@@ -66,8 +69,8 @@ kv_rc kv_cpu_build(kv_device *d, kv_image *im, const kv_index *ix, const kv_payl
 {
     (void)d;
     (void)err;
-    uint64_t stream[2];
-    for (int kv = 0; kv < 2; kv++) stream[kv] = kv_payload_stream(p->seed, p->kind, kv);
+    kv_payload_half half[2];
+    for (int kv = 0; kv < 2; kv++) half[kv] = kv_payload_half_of(p->seed, p->kind, p->element, kv);
     if (ix->native == 0) return KV_OK;
     kv_walk w;
     for (kv_walk_start(&w); w.position < ix->native;) {
@@ -81,7 +84,7 @@ kv_rc kv_cpu_build(kv_device *d, kv_image *im, const kv_index *ix, const kv_payl
             if (held) held = steps_held(ix, &c, o->kind[last], count);
         }
         if (held > 0)
-            put_run(im->data, w.position, ix, p, stream[c.kv], via, c.kv, kv_payload_number(p, &c),
+            put_run(im->data, w.position, (kv_elem)ix->element, &half[c.kv], via, kv_payload_number(p, &c),
                     number_step(ix, p, o->kind[last], c.kv), held);
         for (int64_t k = held; k < count; k++) kv_num_store((kv_elem)ix->element, im->data, w.position + k, pad);
         if (count > 1)

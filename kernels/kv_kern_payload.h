@@ -71,30 +71,51 @@ KV_HD uint32_t kv_payload_token_bits(int32_t element, uint64_t h, uint32_t kv)
     return 0;
 }
 
-/* Bits of element number n of half kv; stream = kv_payload_stream(seed, kind, kv). */
-KV_HD uint32_t kv_payload_bits_of(int32_t kind, int32_t element, uint64_t stream, int64_t kv, uint64_t n)
+/* What does not depend on the element: made once for each (payload, KV half). */
+typedef struct {
+    uint64_t stream; /* kv_payload_stream(seed, kind, kv) */
+    uint64_t below;  /* mask of the digits below digit `kind` */
+    uint32_t shift;  /* of digit `kind` */
+    uint32_t mask;   /* w ones */
+    uint32_t tag;    /* the KV bit */
+    int32_t kind, element;
+} kv_payload_half;
+
+KV_HD kv_payload_half kv_payload_half_of(uint64_t seed, int32_t kind, int32_t element, int64_t kv)
 {
     const uint32_t w = (uint32_t)(8 * kv_elem_bytes((kv_elem)element) - 1);
-    const uint32_t mask = (uint32_t)((1ULL << w) - 1);
-    const uint32_t tag = (uint32_t)kv;
-    if (kind >= KV_PAYLOAD_SWEEP)
-        return ((uint32_t)(kind - KV_PAYLOAD_SWEEP) ^ (uint32_t)kv_payload_mix(stream + n)) & (mask << 1 | 1U);
-    if (kind == KV_PAYLOAD_TOKENS) return kv_payload_token_bits(element, kv_payload_mix(stream + n), tag);
-    if (kind == KV_PAYLOAD_BITS) return (uint32_t)(kv_payload_mix(stream + n) >> 17 & mask) << 1 | tag;
-    if (kind == 0) return (uint32_t)(n & mask) << 1 | tag;
+    const uint32_t shift = kind < KV_PAYLOAD_BITS ? w * (uint32_t)kind : 0;
+    kv_payload_half h;
+    h.stream = kv_payload_stream(seed, kind, kv);
+    h.shift = shift < 64 ? shift : 63; /* n < 2^63: digit 63 is 0 */
+    h.below = shift < 64 ? (1ULL << shift) - 1 : ~0ULL;
+    h.mask = (uint32_t)((1ULL << w) - 1);
+    h.tag = (uint32_t)kv;
+    h.kind = kind;
+    h.element = element;
+    return h;
+}
+
+/* Bits of element number n of that half. */
+KV_HD uint32_t kv_payload_half_bits(const kv_payload_half *h, uint64_t n)
+{
+    if (h->kind < KV_PAYLOAD_BITS) {
+        const uint64_t hash = h->kind == 0 ? 0 : kv_payload_mix(h->stream + (n & h->below));
+        return (uint32_t)(((n >> h->shift) ^ hash) & h->mask) << 1 | h->tag;
+    }
     {
-        const uint32_t shift = w * (uint32_t)kind;
-        const uint64_t digit = shift < 64 ? n >> shift : 0;
-        const uint64_t below = shift < 64 ? n & ((1ULL << shift) - 1) : n;
-        return (uint32_t)((digit ^ kv_payload_mix(stream + below)) & mask) << 1 | tag;
+        const uint64_t hash = kv_payload_mix(h->stream + n);
+        if (h->kind == KV_PAYLOAD_BITS) return (uint32_t)(hash >> 17 & h->mask) << 1 | h->tag;
+        if (h->kind == KV_PAYLOAD_TOKENS) return kv_payload_token_bits(h->element, hash, h->tag);
+        return ((uint32_t)(h->kind - KV_PAYLOAD_SWEEP) ^ (uint32_t)hash) & (h->mask << 1 | 1U);
     }
 }
 
 /* Bits of the element at a place of the unit. */
 KV_HD uint32_t kv_payload_bits(const kv_payload *p, const kv_coord *c)
 {
-    return kv_payload_bits_of(p->kind, p->element, kv_payload_stream(p->seed, p->kind, c->kv), c->kv,
-                              (uint64_t)kv_payload_number(p, c));
+    const kv_payload_half h = kv_payload_half_of(p->seed, p->kind, p->element, c->kv);
+    return kv_payload_half_bits(&h, (uint64_t)kv_payload_number(p, c));
 }
 
 #endif
