@@ -1,9 +1,10 @@
 /* Sealing: digests, what is signed, and that any changed byte breaks it. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include "certs/kv_cert.h"
 #include "certs/kv_cert_names.h"

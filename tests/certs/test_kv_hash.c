@@ -1,9 +1,10 @@
 /* BLAKE2b-256 against answers of Python's hashlib, and hex both ways. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include "certs/kv_hash.h"
 

@@ -1,9 +1,10 @@
 /* The strict reader and the canonical writer, against hand-made vectors. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include "certs/kv_json.h"
 

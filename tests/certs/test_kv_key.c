@@ -1,9 +1,10 @@
 /* Keys: file modes, sealing, refusals, where they are looked for, and RFC 8032. */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include "base/kv_file.h"
 #include "certs/kv_hash.h"
