@@ -5,6 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* One error, one line, whatever a file name holds. */
+static void one_line(char *text)
+{
+    for (char *c = text; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
+}
+
 kv_rc kv_err_set(kv_err *err, kv_rc rc, const char *func, int line, const char *fmt, ...)
 {
     if (err == NULL || err->rc != KV_OK) return rc;
@@ -15,8 +22,7 @@ kv_rc kv_err_set(kv_err *err, kv_rc rc, const char *func, int line, const char *
     va_start(ap, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, ap);
     va_end(ap);
-    for (char *c = err->text; *c != '\0'; c++) /* one error, one line, whatever a file name holds */
-        if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
+    one_line(err->text);
     return rc;
 }
 
@@ -31,6 +37,7 @@ void kv_err_prefix(kv_err *err, const char *fmt, ...)
     va_end(ap);
     size_t used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", old);
+    one_line(err->text);
 }
 
 void kv_err_clear(kv_err *err)
