@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "certs/kv_cert_names.h"
@@ -12,6 +13,22 @@ int kv_ask_fail(const kv_err *err)
 {
     fprintf(stderr, "kvgrid: %s\n", err->text);
     return kv_exit_of(err->rc);
+}
+
+/* The first rank, as far as the launcher tells. */
+static bool speaks(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        const char *v = getenv(names[i]);
+        if (v != NULL) return strcmp(v, "0") == 0;
+    }
+    return true;
+}
+
+int kv_ask_fail_once(const kv_err *err)
+{
+    return speaks() ? kv_ask_fail(err) : kv_exit_of(err->rc);
 }
 
 int kv_ask_finish(int code)

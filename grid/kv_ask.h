@@ -12,6 +12,9 @@ kv_rc kv_ask_campaign(const kv_opts *o, kv_campaign *out, kv_err *err) KV_MUST_U
 /* "kvgrid: TEXT" on stderr; gives the exit code of err->rc. */
 int kv_ask_fail(const kv_err *err);
 
+/* The same, but said by one copy of many only (before MPI: as far as the launcher tells). */
+int kv_ask_fail_once(const kv_err *err);
+
 /* Ends stdout: flushes, and gives code, or the exit code of a failed write after one line on stderr. */
 int kv_ask_finish(int code);
 

@@ -12,6 +12,7 @@
 #include "grid/kv_ask.h"
 #include "grid/kv_assurance.h"
 #include "grid/kv_cell_run.h"
+#include "grid/kv_demand.h"
 #include "grid/kv_doc.h"
 #include "grid/kv_exit.h"
 #include "grid/kv_machine.h"
@@ -41,7 +42,8 @@ typedef struct {
     kv_row *rows;
     json_t *assured[KV_ASSURANCE_ITEMS]; /* made by the ranks that got these items */
     uint64_t *costs; /* of each item: the cells, then the controls and limits */
-    json_t *devices, *versions;
+    json_t *devices, *versions, *subject;
+    kv_demand demand;
     char started[32];
     struct timespec begin;
     bool counted; /* something was checked, nothing is worse than asked for */
@@ -60,6 +62,7 @@ static kv_rc prepare_root(session *s, kv_err *err)
     kv_pass *pass = NULL;
     char *key_path = NULL;
     kv_rc rc;
+    KV_TRY(rc, out, kv_subject_parse(s->o->subject, &s->subject, err));
     KV_TRY(rc, out, kv_ask_campaign(s->o, &s->c, err));
     KV_TRY(rc, out, kv_key_find_path(s->o->key, &key_path, err));
     KV_TRY(rc, out, kv_pass_find((int)s->o->pass_fd, &pass, err));
@@ -111,6 +114,16 @@ static kv_rc plan_all(session *s, kv_err *err)
     return rc;
 }
 
+/* A run weaker than --require is an error before it begins. */
+static kv_rc check_demand(const session *s, kv_err *err)
+{
+    json_t *run = json_pack("{s:i,s:O,s:[]}", "ranks", kv_mpi_size(s->m), "devices", s->devices, "transports");
+    kv_rc rc = run != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory to check --require");
+    if (run != NULL && !kv_demand_met(&s->demand, run, err)) rc = KV_EUNSUP;
+    json_decref(run);
+    return rc;
+}
+
 static kv_rc prepare(session *s, kv_err *err)
 {
     kv_rc rc = KV_OK;
@@ -119,6 +132,9 @@ static kv_rc prepare(session *s, kv_err *err)
     KV_TRY(rc, out, share_campaign(s, err));
     rc = open_device(s, err);
     if (rc == KV_OK) rc = plan_all(s, err);
+    KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
+    KV_TRY(rc, out, kv_machine_gather(s->m, s->runner.dev, &s->devices, &s->versions, err));
+    if (is_root(s)) rc = check_demand(s, err);
     rc = kv_mpi_agree(s->m, rc, err);
 out:
     return rc;
@@ -220,7 +236,7 @@ static kv_rc certify(session *s, json_t **doc, kv_buf *bytes, kv_err *err)
                           .failures = failures_new(s),
                           .elapsed_ms = (now.tv_sec - s->begin.tv_sec) * 1000 + (now.tv_nsec - s->begin.tv_nsec) / 1000000};
     memcpy(facts.started, s->started, sizeof facts.started);
-    kv_assurance a = {0};
+    kv_assurance a = {.subject = s->subject};
     kv_rc rc = facts.failures != NULL ? assure(s, &a, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the certificate");
     if (rc == KV_OK) rc = kv_doc_new(&s->c, s->rows, &a, &facts, doc, err);
     json_decref(a.controls);
@@ -296,8 +312,7 @@ static kv_rc finish(session *s, int *code, kv_err *err)
     json_t *doc = NULL;
     kv_buf bytes = {0};
     kv_observed n;
-    rc = kv_machine_gather(s->m, s->runner.dev, &s->devices, &s->versions, err);
-    if (rc == KV_OK && is_root(s)) rc = certify(s, &doc, &bytes, err);
+    if (is_root(s)) rc = certify(s, &doc, &bytes, err);
     if (rc == KV_OK && is_root(s)) {
         kv_observe(&s->c, s->rows, &n);
         rc = print_answer(s, doc, &n, err);
@@ -337,6 +352,7 @@ static void session_free(session *s)
     for (int i = 0; i < KV_ASSURANCE_ITEMS; i++) json_decref(s->assured[i]);
     json_decref(s->devices);
     json_decref(s->versions);
+    json_decref(s->subject);
 }
 
 int kv_cmd_run(const kv_opts *o, int argc, char **argv)
@@ -350,7 +366,9 @@ int kv_cmd_run(const kv_opts *o, int argc, char **argv)
     struct tm utc;
     strftime(s.started, sizeof s.started, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     clock_gettime(CLOCK_MONOTONIC, &s.begin);
-    kv_rc rc = kv_mpi_start((double)o->timeout_s, &s.m, &err);
+    kv_rc rc = kv_demand_parse(o->require, &s.demand, &err);
+    if (rc != KV_OK) return kv_ask_fail_once(&err);
+    rc = kv_mpi_start((double)o->timeout_s, &s.m, &err);
     if (rc != KV_OK) {
         (void)kv_ask_fail(&err); /* each copy says it: there may be no world to agree in */
         return KV_EXIT_FAILED;

@@ -269,6 +269,10 @@ kv_rc kv_doc_new(const kv_campaign *c, const kv_row *rows, const kv_assurance *a
     json_decref(catalogue);
     json_decref(observed);
     json_decref(boundary);
+    if (doc != NULL && a->subject != NULL && json_object_set(doc, "subject", a->subject) != 0) {
+        json_decref(doc);
+        doc = NULL;
+    }
     if (doc == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for the certificate");
     *out = doc;
     return KV_OK;

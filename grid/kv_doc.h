@@ -29,6 +29,7 @@ typedef struct {
 /* Controls and checks of the run; borrowed lists (docs/certificate.md), NULL means none were made. */
 typedef struct {
     json_t *controls, *checks, *boundary, *known_limits;
+    json_t *subject; /* what the user says was tested, or NULL */
 } kv_assurance;
 
 /* A new document with body and `run`, ready for kv_cert_seal; rows in cell order. The caller owns *out. */

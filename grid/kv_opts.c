@@ -33,6 +33,10 @@ static const kv_opt table[] = {
     {"repeat", "N", NULL, OPT_INT, AT(repeat), 1, 100000, "measurements of each figure, the median counts (default 9)"},
     {"format", "F", "text|json", OPT_TEXT, AT(format), 0, 0, "text (default) or json"},
     {"seal", NULL, NULL, OPT_FLAG, AT(seal), 0, 0, "seal the secret key with a passphrase (--pass-fd or $KVGRID_PASSPHRASE)"},
+    {"require", "DEMANDS", NULL, OPT_TEXT, AT(require), 0, 0, "a weaker run is an error: device=cuda,transport=nccl,ranks>=8"},
+    {"subject", "WHAT", NULL, OPT_TEXT, AT(subject), 0, 0, "what was tested, as NAME@sha256:HEX; stands in the certificate"},
+    {"intoto", NULL, NULL, OPT_FLAG, AT(intoto), 0, 0, "an in-toto test-result statement in a signed DSSE envelope"},
+    {"allow-emulated", NULL, NULL, OPT_FLAG, AT(allow_emulated), 0, 0, "a certificate made on an emulated device is not refused"},
     {"allow-unproven", NULL, NULL, OPT_FLAG, AT(allow_unproven), 0, 0, "UNPROVEN rows do not fail"},
     {"help", NULL, NULL, OPT_FLAG, AT(help), 0, 0, "this text"},
 };

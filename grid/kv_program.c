@@ -1,6 +1,5 @@
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "grid/kv_ask.h"
@@ -9,23 +8,6 @@
 #include "grid/kv_opts.h"
 #include "kv_source.h"
 #include "tp/kv_tp.h"
-
-/* One copy of many says what is wrong with the command line: the first rank, as far as the launcher tells. */
-static bool speaks(void)
-{
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const char *v = getenv(names[i]);
-        if (v != NULL) return strcmp(v, "0") == 0;
-    }
-    return true;
-}
-
-static int usage_error(const kv_err *err)
-{
-    if (speaks()) (void)kv_ask_fail(err);
-    return KV_EXIT_USAGE;
-}
 
 static int print_version(void)
 {
@@ -41,7 +23,7 @@ int kv_main(int argc, char **argv)
     signal(SIGPIPE, SIG_IGN); /* a closed reader is a write error, said in one line */
     if (argc < 2) {
         KV_FAIL(&err, KV_EINVAL, "a command is missing; see kvgrid --help");
-        return usage_error(&err);
+        return kv_ask_fail_once(&err);
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         kv_opts_help(NULL);
@@ -52,10 +34,10 @@ int kv_main(int argc, char **argv)
     while (cmd->name != NULL && strcmp(cmd->name, argv[1]) != 0) cmd++;
     if (cmd->name == NULL) {
         KV_FAIL(&err, KV_EINVAL, "\"%s\" is no command; see kvgrid --help", argv[1]);
-        return usage_error(&err);
+        return kv_ask_fail_once(&err);
     }
     if (argc == 3 && strcmp(argv[2], "--version") == 0) return print_version();
-    if (kv_opts_parse(cmd, argc, argv, &opts, &err) != KV_OK) return usage_error(&err);
+    if (kv_opts_parse(cmd, argc, argv, &opts, &err) != KV_OK) return kv_ask_fail_once(&err);
     if (opts.help) {
         kv_opts_help(cmd);
         return kv_ask_finish(KV_EXIT_OK);
