@@ -64,14 +64,14 @@ build()
 # unit PRESET PREFIX [CTEST-ARGS]...: the test programs of a build; PREFIX goes before their names.
 unit()
 {
-    local preset=$1 prefix=$2 log
+    local preset=$1 prefix=$2 log=$logs/ctest-$1
     shift 2
-    log=$logs/ctest-$preset$*
-    log=${log// /}
+    while [ -e "$log" ]; do log=$log.more; done
     ctest --test-dir "build/$preset" -V -j "$jobs" -R "$only" "$@" >"$log" 2>&1 </dev/null
     "$KV_PYTHON" tests/ctest_tally.py <"$log" >"$log.tally"
     awk -F '\t' -v OFS='\t' -v prefix="$prefix" '{ $2 = prefix $2; print }' "$log.tally" >>"$tally"
     awk -F '\t' '{ n[$1]++ } END { printf "test programs: %d passed, %d failed, %d skips\n", n["passed"], n["FAILED"], n["skipped"] }' "$log.tally"
+    if [ ! -s "$log.tally" ] && [ "$only" = . ]; then note FAILED "${prefix}unit tests $*" "no test program ran; see $log"; fi
     grep FAILED "$log.tally" && grep -E '^[0-9]+: .*(\[  (ERROR|FAILED)|error:|Sanitizer|leaked)' "$log" | head -n 30
     return 0
 }

@@ -63,7 +63,7 @@ case_a_full_disk_for_the_certificate()
     mkdir tiny
     mount -t tmpfs -o size=16k tmpfs tiny 2>/dev/null || skip "no tmpfs may be mounted here"
     trap 'umount "$KV_CASE/dir/tiny"' EXIT
-    kv run "$PUBLISHED" -o tiny/out.json --key "$KEY"
+    kv run "$PUBLISHED" -o tiny/out.json --key "$KEY" --progress none
     expect_rc 5
     expect_one_line "out\.json"
     [ -z "$(ls -A tiny)" ] || fail "left behind: $(ls -A tiny)"
