@@ -118,7 +118,7 @@ typedef struct {
     size_t n_pairs;
     const char **tails; /* sorted, each once; "stale" if none is given */
     size_t n_tails;
-    const char *values;
+    bool exhaustive;      /* values: every bit pattern, not payloads */
     const json_t *claims; /* or NULL */
     const json_t *floors; /* or NULL */
 } kv_vf_campaign;
@@ -168,6 +168,9 @@ bool kv_vf_want_bool(kv_vf *v, kv_hcode code, const char *path, bool want, const
 bool kv_vf_want_null(kv_vf *v, kv_hcode code, const char *path, const json_t *value);
 /* Memory ran out: the verification ends without a report. */
 void kv_vf_no_memory(kv_vf *v);
+
+/* Payloads that a row at this geometry passes over each position. */
+int64_t kv_vf_payloads(const kv_vf *v, const kv_vf_geometry *g);
 
 /* The stages, in order. shape is false where the document's types are not what they must be: then
  * only the signature can still be checked. */

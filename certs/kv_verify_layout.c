@@ -168,6 +168,15 @@ static void parse_axes(entry *e, kv_vf_layout *out)
         wrong(e, "v_axes", "axes that agree with k_axes");
 }
 
+/* In one array the pages of K and V have one size: the same factors before Tb. */
+static bool pages_agree(const kv_vf_layout *l)
+{
+    unsigned before[2] = {0, 0};
+    for (int h = 0; h < 2; h++)
+        for (int i = 0; i < l->half[h].n && l->half[h].a[i] != KV_VF_TB; i++) before[h] |= BIT(l->half[h].a[i]);
+    return l->store != KV_VF_INTERLEAVED || before[0] == before[1];
+}
+
 static void parse_sizes(entry *e, kv_vf_layout *out)
 {
     const int64_t most = INT32_MAX;
@@ -187,6 +196,8 @@ static void parse_sizes(entry *e, kv_vf_layout *out)
     else if (out->tx > 0 && out->block % out->tx != 0)
         wrong(e, "tx", "a divisor of block");
     if (out->page_stride_bytes > 0 && out->block == 0) wrong(e, "page_stride_bytes", "none without Tb");
+    if (out->page_stride_bytes > 0 && !pages_agree(out))
+        wrong(e, "page_stride_bytes", "none where K and V of one array differ before Tb");
     for (int h = 0; h < 2; h++)
         if (out->row_lanes > 0 && out->half[h].n > 0 && !kv_vf_has(&out->half[h], KV_VF_D) &&
             !kv_vf_has(&out->half[h], KV_VF_C))

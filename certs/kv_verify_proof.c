@@ -62,7 +62,7 @@ static void check_space(proof *p, const kv_vf_geometry *g, const kv_vf_bound b[2
     want(p, h4, "source_padding_positions", b[0].native - b[0].elements);
     want(p, h4, "dest_padding_positions", b[1].native - b[1].elements);
     want(p, KV_H2_VERDICT_NOT_DERIVED, "unread_padding_positions", (b[0].native - b[0].elements) * units);
-    want(p, KV_H3_PROOF_MISSING, "gather_payloads", KV_CERT_PAYLOADS);
+    want(p, KV_H3_PROOF_MISSING, "gather_payloads", kv_vf_payloads(p->v, g));
     (void)present(p, "source_bijective");
     (void)present(p, "dest_bijective");
     (void)present(p, "gather_agrees");

@@ -59,7 +59,8 @@ static void check_words(kv_vf *v, const derived *d)
     const json_t *list = json_object_get(d->row, "transformations");
     const kv_word_set set = read_words(list, &listed);
     v->words |= set;
-    if (listed && set == d->words) return;
+    const bool exact = strncmp(kv_vf_string(d->row, "verdict"), "EXACT_", 6) == 0;
+    if (listed && set == d->words && !(set == 0 && exact)) return;
     put_words(d->words, expected);
     kv_vf_fault(v,
                 kv_vf_same_descriptor(d->src, d->dst, d->g) ? KV_H12_PAIR_DECLARED_TWICE : KV_H5_TRIVIAL_TRANSFORMATION,

@@ -261,10 +261,10 @@ static bool read_values(kv_vf *v, const json_t *spec)
 {
     const json_t *values = json_object_get(spec, "values"), *seed = json_object_get(spec, "seed");
     uint64_t number;
-    v->campaign.values = values == NULL ? "payloads" : json_string_value(values);
-    if (v->campaign.values == NULL ||
-        (strcmp(v->campaign.values, "payloads") != 0 && strcmp(v->campaign.values, "exhaustive") != 0))
+    const char *word = values == NULL ? "payloads" : json_string_value(values);
+    if (word == NULL || (strcmp(word, "payloads") != 0 && strcmp(word, "exhaustive") != 0))
         return malformed(v, "values", "\"payloads\" or \"exhaustive\"", values);
+    v->campaign.exhaustive = strcmp(word, "exhaustive") == 0;
     if (seed != NULL && !(json_is_integer(seed) && json_integer_value(seed) >= 0) &&
         !(json_is_string(seed) && kv_parse_u64(json_string_value(seed), &number)))
         return malformed(v, "seed", "a number >= 0 or a decimal string", seed);

@@ -1,0 +1,1342 @@
+#!/usr/bin/env python3
+"""A second verifier of kvgrid certificates: Python 3 and its standard library only.
+
+It shares nothing with `kvgrid verify`; docs/certificate.md is what both implement. The signature is
+checked through the openssl program; without it everything else is checked and the exit code is 2.
+
+    verify.py CERT [--trust FILE] [--format text|json] [--allow-unproven]
+
+Exit: 0 sound, 1 unreadable (H0), 2 usage or signature not checked, 3 refused (H1 to H15),
+4 sound, but it holds FAILED or UNPROVEN rows or nothing at all was checked.
+"""
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BYTES_MAX, VALUES_MAX, DEPTH_MAX, LIST_MAX, INT_LIMIT = 256 << 20, 8 << 20, 32, 2048, 1 << 53
+NAMES = ("H0_DOCUMENT_UNREADABLE H1_SIGNATURE_INVALID H2_VERDICT_NOT_DERIVED H3_PROOF_MISSING H4_PROOF_NOT_EXHAUSTIVE "
+         "H5_TRIVIAL_TRANSFORMATION H6_HUNT_FOUND_NOTHING H7_VOCABULARY_NOT_EXERCISED H8_FLOOR_BELOW_OBSERVATION "
+         "H9_GUARD_FAILED_OPEN H10_COUNTS_DO_NOT_RECOMPUTE H11_ENGINE_UNDECLARED H12_PAIR_DECLARED_TWICE "
+         "H13_TOKEN_CLAIM_WITHOUT_A_DECODE H14_NO_FRONTIER H15_CELL_MISSING").split()
+VERDICTS = "EXACT_BYTE EXACT_TOKEN NOT_EXACT REFUSED UNPROVEN FAILED".split()
+DID_NOT_RUN = ("REFUSED", "UNPROVEN", "FAILED")
+CODES = ("X1_LATENT_KV", "X2_HEAD_GATHER", "X4_GEOMETRY_UNREPRESENTABLE")
+WORDS = ("axis_permute head_dedupe head_dim_devectorize head_dim_revectorize head_dim_vectorize head_order_transpose "
+         "head_replicate kv_merge kv_move kv_split layer_merge layer_move layer_split page_pad reblock requantize "
+         "token_devectorize token_revectorize token_vectorize v_axis_permute v_dim_transpose view_reinterpret").split()
+LEMMAS = ("each_element_once index_forward_of_inverse index_inverse_of_forward odometer_is_successor "
+          "padding_is_the_complement").split()
+ERROR_CLASSES = ("device", "internal", "io", "memory")
+ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "fp8_e4m3": 1}
+FORWARD, IDENTICAL, DIFF, TOKENS = OBSERVATIONS = (
+    "forward_reproduces_target", "roundtrip_byte_identical", "roundtrip_diff_is_exactly_unread_padding", "tokens_identical")
+FLOORS = ("exact_byte exact_token not_exact refused positions_checked source_positions_checked words frontier_codes checks "
+          "controls known_limits").split()
+# What a certificate must hold at least (H8); kv_cert_names.c has the same names.
+REQUIRED = {
+    "checks": (
+        "proofs_have_every_field exact_rows_proved_over_the_whole_space no_exact_row_is_a_relabelling "
+        "token_class_is_unread_padding claimed_vocabulary_exercised claimed_frontier_codes_reached token_leg_not_vacuous "
+        "reference_sequence_not_degenerate round_trip_alone_is_not_exact token_identical_means_padding_only "
+        "equal_descriptors_are_views equal_images_are_same_image every_layout_cited lemmas_of_exact_rows_exist "
+        "no_missing_observation_improves_a_row every_cell_has_a_row").split(),
+    "controls": (
+        "reinterpreting_translator source_tail_in_the_tokens engine_declared_twice exact_at_one_head_dim_only "
+        "mla_destination tp_shard_destination x16_head_dim fp8_runs_and_is_not_exact withheld_observation "
+        "corrupted_cache_element edited_attention edited_element edited_tp_size edited_x mutant_tail_dropped "
+        "mutant_k_and_v_swapped mutant_heads_shifted mutant_only_block_0 mutant_nothing_copied mutant_one_value_exhaustive "
+        "mutation_none mutation_verdict_relabelled mutation_observation_withheld mutation_gather_agrees_nulled "
+        "mutation_bijection_denied mutation_proof_deleted mutation_no_lemma mutation_sampled_proof "
+        "mutation_one_position_is_the_space mutation_trivial_transformation mutation_hunt_emptied mutation_row_dropped "
+        "mutation_vocabulary_thinned mutation_floor_above_observation mutation_guard_set_shrunk mutation_failed_check "
+        "mutation_counts_changed mutation_undeclared_engine mutation_duplicate_pair mutation_token_claim_without_decode "
+        "mutation_no_frontier mutation_forged_signer mutation_mutated_byte mutation_wrong_type_in_a_list "
+        "mutation_torn_file").split(),
+    "known_limits": (
+        "made_up_engine_is_graded_like_a_real_one payload_mode_misses_one_changed_value exactness_depends_on_the_geometry "
+        "tokens_depend_on_the_weight_seed byte_or_token_is_the_tail_model wrong_bijection_proves_as_well").split(),
+}
+
+
+# ---- reading and writing ---------------------------------------------------------------------
+
+
+class Unreadable(Exception):
+    pass
+
+
+def canonical(value):
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
+
+
+def digest(value):
+    return hashlib.blake2b(canonical(value), digest_size=32).hexdigest()
+
+
+def without(obj, *keys):
+    return {k: v for k, v in obj.items() if k not in keys}
+
+
+def _members(pairs):
+    obj = dict(pairs)
+    if len(obj) != len(pairs):
+        raise Unreadable("a key stands twice in one object")
+    return obj
+
+
+def _integer(text):
+    if len(text) > 20 or abs(int(text)) >= INT_LIMIT or text == "-0":
+        raise Unreadable("the number %s is not allowed" % text[:24])
+    return int(text)
+
+
+def _refuse(text):
+    raise Unreadable("%s is not a plain integer" % text[:24])
+
+
+def parse(data):
+    """The JSON value of the bytes, by the strict rules; Unreadable says why not."""
+    if len(data) > BYTES_MAX:
+        raise Unreadable("more than %d bytes" % BYTES_MAX)
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_members, parse_int=_integer, parse_float=_refuse,
+                           parse_constant=_refuse)
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise Unreadable(str(error).split("\n")[0])
+    count, level, depth = 0, [value], 0
+    while level:  # level by level, so that no nesting can exhaust the stack
+        depth += 1
+        if depth > DEPTH_MAX and any(isinstance(v, (dict, list)) for v in level):
+            raise Unreadable("nested deeper than %d" % DEPTH_MAX)
+        following = []
+        for v in level:
+            count += 1
+            if isinstance(v, dict):
+                for key in v:
+                    check_text(key, True)
+                count += len(v)
+                following.extend(v.values())
+            elif isinstance(v, list):
+                following.extend(v)
+            elif isinstance(v, str):
+                check_text(v, False)
+        if count > VALUES_MAX:
+            raise Unreadable("more than %d values" % VALUES_MAX)
+        level = following
+    return value
+
+
+def check_text(text, is_key):
+    if re.search("[\x00-\x1f\x7f\ud800-\udfff]", text):
+        raise Unreadable("a string holds a control character or half a character")
+    if is_key and not text.isascii():
+        raise Unreadable("a key is not ASCII")
+
+
+# ---- the shape of the document -----------------------------------------------------------------
+# A type is a set of letters: s string, n number >= 0, b boolean, z null, o object, l list, a anything.
+# A field is its type, or (type, inner): for o the fields of the object, for l the field of its items.
+# A key with "?" may be absent; {"*": ...} allows further keys.
+
+
+def fields(kind, names):
+    return dict.fromkeys(names.split(), kind)
+
+
+PROOF = {"kind?": "s", "lemmas?": ("l", "s"), "decoded_tokens?": ("lz", "n"), "reference_tokens?": ("lz", "n"),
+         "detail?": ("oz", {"conversion": "s", "values_preserved": "b", "worst_relative_error_ppm": "nz"}),
+         **fields("nz", "unit_layers? layers? positions_checked? positions_total? source_positions_checked? "
+                        "source_positions_total? source_padding_positions? dest_padding_positions? "
+                        "unread_padding_positions? roundtrip_diff_positions? gather_payloads?"),
+         **fields("bz", "source_bijective? dest_bijective? gather_agrees?"),
+         **fields("sz", "logits_digest? reference_logits_digest?")}
+PROOF_KEYS = [key[:-1] for key in PROOF]
+ROW = {**fields("s", "check pair_id src dst verdict"), "geometry": "n", "params": ("o", {"*": "a"}), "same_image": "b",
+       **fields("sz", "error_class frontier_code frontier_reason"), "transformations": ("l", "s"),
+       "native_bytes": ("o", fields("nz", "src dst")),
+       "observations": ("o", {o + "?": "bz" for o in OBSERVATIONS}), "proof?": ("oz", PROOF)}
+DOCUMENT = {
+    "schema": "s",
+    "campaign": ("o", {"name": "s", "digest": "s", "spec": ("o", {"*": "a"})}),
+    "method": ("o", {**fields("n", "payloads decode_steps vocabulary"), "payload_kinds": ("l", "s"), "tail": ("sl", "s"),
+                     "tail_bits": ("o", {"*": "a"}), **fields("s", "values weight_seed value_seed reproduce")}),
+    "catalogue": ("l", ("o", {"digest": "s", "*": "a"})),
+    "geometries": ("l", ("o", {**fields("n", "layers tokens kv_heads head_dim head_dim_v?"), "element": "s"})),
+    "bindings": ("l", ("o", {"layout": "s", "geometry": "n", "exists": "b", "reason": "sz", "is_identity": "b",
+                             "native_shapes": ("oz", {"k": ("l", "n"), "v": ("l", "n")})})),
+    "vocabulary": ("l", "s"),
+    "boundary": ("o", {"holds": ("l", "s"), "does_not_hold": ("l", "s"), "note": "s"}),
+    "rows": ("l", ("o", ROW)),
+    "controls": ("l", ("o", {**fields("s", "name expected_guard actual_guard detail"), "passed": "b"})),
+    "checks": ("l", ("o", {"name": "s", "passed": "b", "detail": "s"})),
+    "known_limits": ("l", ("o", {"name": "s", "text": "s", "demonstrated": "b"})),
+    "floors": ("o", dict.fromkeys(FLOORS, "n")),
+    "observed": ("o", {"verdicts": ("o", dict.fromkeys(VERDICTS, "n")),
+                       **fields("n", "rows positions_checked source_positions_checked view_rows same_image_rows empty_rows "
+                                     "words frontier_codes checks controls known_limits")}),
+    "subject?": ("o", {"name": "s", "digest": "s"}),
+    "body_digest": "s",
+    "run": ("o", {"source": ("o", {"commit": "s", "dirty": "b", "flags": "s", "*": "a"}), "ranks": "n",
+                  "devices": ("l", "a"), "transports": ("l", "s"), "versions": ("o", {"*": "a"}),
+                  "failures": ("l", ("o", {**fields("s", "check pair_id error_class host device text"),
+                                           **fields("n", "geometry rank"), "params": ("o", {"*": "a"})})),
+                  "started": "s", "elapsed_ms": "n", "*": "a"}),
+    "signature": ("o", fields("s", "alg key_id public_key sig")),
+}
+
+
+def kind_of(v):
+    if isinstance(v, bool):
+        return "b"
+    if isinstance(v, int):
+        return "n" if v >= 0 else "-"
+    return {str: "s", type(None): "z", dict: "o", list: "l"}[type(v)]
+
+
+def shape_faults(value, field, path):
+    kind, inner = field if isinstance(field, tuple) else (field, None)
+    if kind == "a":
+        return
+    if kind_of(value) not in kind:
+        yield path, "a value of type " + kind, value
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from shape_faults(item, inner, "%s[%d]" % (path, i))
+    elif isinstance(value, dict) and inner is not None:
+        known = set()
+        for key, sub in inner.items():
+            name = key.rstrip("?")
+            known.add(name)
+            if name in value:
+                if name != "*":
+                    yield from shape_faults(value[name], sub, path + "." + name)
+            elif not key.endswith("?") and name != "*":
+                yield path + "." + name, "a value of type " + (sub if isinstance(sub, str) else sub[0]), None
+        if "*" not in inner:
+            for name in value:
+                if name not in known:
+                    yield path + "." + name[:64], "no such key", value[name]
+
+
+# ---- declared layouts --------------------------------------------------------------------------
+
+LAYOUT_KEYS = set("name engine version attention kv k_axes v_axes block x x_bytes tx element tp role pages "
+                  "page_stride_bytes row_lanes cite evidence notes digest".split())
+AXES = "L KV T Tb Ti Tg Tx H D Dg Dx C".split()
+TOKEN_FORMS = ({"T"}, {"Tb", "Ti"}, {"Tb", "Tg", "Tx"})
+LANE_FORMS = ({"D"}, {"Dg", "Dx"})
+
+
+class Layout:
+    """One catalogue entry; `faults` lists (key, what was expected)."""
+
+    def __init__(self, entry):
+        self.entry, self.faults = entry, []
+        get = lambda key: entry.get(key)
+        for key in entry:
+            if key not in LAYOUT_KEYS:
+                self.bad(key, "no such key")
+        for key in ("engine", "cite", "name"):
+            if not isinstance(get(key), str) or get(key) == "":
+                self.bad(key, "a text")
+        for key in ("version", "evidence", "notes"):
+            if get(key) is not None and (not isinstance(get(key), str) or get(key) == ""):
+                self.bad(key, "a text")
+        self.name = get("name")
+        if isinstance(self.name, str) and not re.fullmatch("[0-9A-Za-z][0-9A-Za-z._-]{0,63}", self.name):
+            self.bad("name", "a name")
+        self.attention = self.choice("attention", ("gqa", "mla"), None)
+        self.kv = self.choice("kv", ("separate", "interleaved", "latent"), None)
+        self.role = self.choice("role", ("lossless", "frontier", "lossy"), "lossless")
+        self.choice("pages", ("contiguous",), "contiguous")
+        self.element = self.choice("element", ("same", *ELEMENT_BYTES), "same")
+        if self.kv == "latent" and self.attention != "mla":
+            self.bad("attention", "mla")
+        most = (1 << 31) - 1
+        self.block, self.x, self.x_bytes, self.tx, self.row_lanes, self.stride = (
+            self.size(key, most) for key in ("block", "x", "x_bytes", "tx", "row_lanes", "page_stride_bytes"))
+        self.tp = self.read_tp()
+        self.axes = [[], []]
+        if not self.faults:
+            self.read_axes()
+        if not self.faults:
+            self.check_sizes()
+
+    def bad(self, key, expected):
+        self.faults.append((key, expected))
+
+    def choice(self, key, allowed, default):
+        value = self.entry.get(key)
+        if value is None and default is not None:
+            return default
+        if value not in allowed or not isinstance(value, str):
+            self.bad(key, " or ".join(allowed))
+        return value
+
+    def size(self, key, most):
+        value = self.entry.get(key)
+        if value is None:
+            return 0
+        if kind_of(value) != "n" or not 1 <= value <= (1 << 50 if key == "page_stride_bytes" else most):
+            self.bad(key, "a number in its range")
+            return 0
+        return value
+
+    def read_tp(self):
+        tp = self.entry.get("tp")
+        if tp is None:
+            return 1, 0
+        if (not isinstance(tp, dict) or set(tp) != {"size", "rank"} or any(kind_of(n) != "n" for n in tp.values())
+                or not 1 <= tp["size"] <= 1 << 20 or tp["rank"] >= tp["size"]):
+            self.bad("tp", "{size, rank}")
+            return 1, 0
+        return tp["size"], tp["rank"]
+
+    def read_axes(self):
+        lists = [self.entry.get("k_axes"), self.entry.get("v_axes")]
+        if self.kv == "latent":
+            if lists[1] is not None:
+                self.bad("v_axes", "none")
+            lists[1] = []
+        elif lists[1] is None:
+            lists[1] = lists[0]
+        for key, axes in zip(("k_axes", "v_axes"), lists):
+            if key == "v_axes" and self.kv == "latent":
+                continue
+            if (not isinstance(axes, list) or not 1 <= len(axes) <= 10
+                    or any(a not in AXES if isinstance(a, str) else True for a in axes) or len(set(axes)) != len(axes)):
+                self.bad(key, "axes, each once")
+            elif not self.covers(set(axes)):
+                self.bad(key, "each canonical axis once")
+        if self.faults:
+            return
+        self.axes = lists
+        k, v = lists
+        if self.kv != "latent" and ("L" in k) != ("L" in v):
+            self.bad("v_axes", "L in both")
+        if self.kv == "interleaved" and (set(k) != set(v) or k[:k.index("KV") + 1] != v[:k.index("KV") + 1]):
+            self.bad("v_axes", "the axes of K up to KV, the same behind it")
+
+    def covers(self, axes):
+        lanes = axes & {"D", "Dg", "Dx", "C"}
+        if axes & {"T", "Tb", "Ti", "Tg", "Tx"} not in TOKEN_FORMS or ("KV" in axes) != (self.kv == "interleaved"):
+            return False
+        return lanes == {"C"} and "H" not in axes if self.kv == "latent" else lanes in LANE_FORMS and "H" in axes
+
+    def check_sizes(self):
+        if self.has("Tb") != (self.block > 0):
+            self.bad("block", "with Tb")
+        if self.has("Dx") != (self.x > 0 or self.x_bytes > 0) or (self.x and self.x_bytes):
+            self.bad("x", "x or x_bytes with Dx")
+        if self.has("Tx") != (self.tx > 0) or (self.tx and self.block and self.block % self.tx):
+            self.bad("tx", "a divisor of block, with Tx")
+        if self.stride and not self.block:
+            self.bad("page_stride_bytes", "none without Tb")
+        if self.stride and self.kv == "interleaved" and len({frozenset(a[:a.index("Tb")]) for a in self.axes if "Tb" in a}) > 1:
+            self.bad("page_stride_bytes", "none where K and V of one array differ before Tb")
+        if self.row_lanes and any(axes and not {"D", "C"} & set(axes) for axes in self.axes):
+            self.bad("row_lanes", "none without D or C")
+
+    def has(self, axis):
+        return axis in self.axes[0] or axis in self.axes[1]
+
+    def element_at(self, g):
+        return g.element if self.element == "same" else self.element
+
+    def x_at(self, g):
+        return self.x or self.x_bytes // ELEMENT_BYTES[self.element_at(g)]
+
+    def descriptor(self, g):
+        return (self.attention, self.kv, self.axes, self.block, self.x_at(g), self.tx, self.stride, self.row_lanes,
+                self.element_at(g), self.tp)
+
+
+class Geometry:
+    def __init__(self, obj):
+        self.layers, self.tokens, self.heads, self.dim, self.element = (
+            obj.get(k) for k in ("layers", "tokens", "kv_heads", "head_dim", "element"))
+        self.dim_v = obj.get("head_dim_v", self.dim)
+        sizes = (self.layers, self.heads, self.dim, self.dim_v)
+        self.good = (all(kind_of(n) == "n" and n >= 1 for n in sizes) and kind_of(self.tokens) == "n"
+                     and isinstance(self.element, str) and self.element in ELEMENT_BYTES)
+
+    def key(self):
+        return self.layers, self.tokens, self.heads, self.dim, self.dim_v, self.element
+
+    def width(self, half):
+        return self.dim_v if half else self.dim
+
+
+# ---- layouts at a geometry ----------------------------------------------------------------------
+
+
+class Bound:
+    """A layout at a geometry, for a unit of some layers: sizes, and where each canonical axis leads."""
+
+    def __init__(self, layout, g, layers):
+        self.layout, self.g, self.layers = layout, g, layers
+        self.element = layout.element_at(g)
+        self.bytes = ELEMENT_BYTES[self.element]
+        self.held = self.find_heads()
+        self.exists = self.held is not None and self.fits()
+        self.sizes, self.strides, spans = [[], []], [{}, {}], [0, 0]
+        for half in (0, 1):
+            if self.exists and layout.axes[half]:
+                spans[half] = self.place(half)
+        if not self.exists:
+            return
+        self.starts = [0, spans[0] if layout.kv == "separate" else self.strides[1].get("KV", 0)]
+        native = sum(spans) if layout.kv == "separate" else spans[0]
+        if not layout.has("L"):
+            for strides in self.strides:
+                strides["L"] = native
+            native *= layers
+        self.native = native
+        heads, width = (1, g.dim) if layout.kv == "latent" else (self.held[1], g.dim + g.dim_v)
+        self.elements = layers * g.tokens * heads * width
+        units = g.layers // layers
+        self.too_large = max(native, self.elements) * 4 * units >= INT_LIMIT
+
+    def find_heads(self):
+        (size, rank), total = self.layout.tp, self.g.heads
+        if self.layout.kv == "latent":
+            return 0, total
+        if total % size == 0:
+            return rank * (total // size), total // size
+        return (rank * total // size, 1) if size % total == 0 else None
+
+    def fits(self):
+        layout, g = self.layout, self.g
+        if layout.kv != "separate" and g.dim != g.dim_v or layout.kv == "latent" and g.heads != 1:
+            return False
+        if layout.x_bytes % self.bytes or layout.stride % self.bytes:
+            return False
+        for half, axes in enumerate(layout.axes):
+            if "Dx" in axes and g.width(half) % layout.x_at(g) or axes and 0 < layout.row_lanes < g.width(half):
+                return False
+        return True
+
+    def place(self, half):
+        layout, g = self.layout, self.g
+        width, x, lanes = g.width(half), layout.x_at(g), layout.row_lanes or g.width(half)
+        block, tx = layout.block or 1, layout.tx or 1
+        size = {"L": self.layers, "KV": 2, "T": g.tokens, "Tb": (g.tokens + block - 1) // block, "Ti": block,
+                "Tg": block // tx, "Tx": tx, "H": self.held[1], "D": lanes, "C": lanes, "Dg": width // x if x else 0, "Dx": x}
+        self.sizes[half] = [size[a] for a in layout.axes[half]]
+        step = 1
+        for axis in reversed(layout.axes[half]):
+            if axis == "Tb" and layout.stride:
+                if step * self.bytes > layout.stride:
+                    self.exists = False
+                step = layout.stride // self.bytes
+            self.strides[half][axis] = step
+            step *= size[axis]
+        return step
+
+    def lead(self, half, axis):
+        """[(weight, stride)] of the digits that a canonical axis (L T H D) has here, innermost first."""
+        layout, strides = self.layout, self.strides[half]
+        weights = {"L": {"L": 1}, "T": {"T": 1, "Ti": 1, "Tx": 1, "Tg": layout.tx, "Tb": layout.block}, "H": {"H": 1},
+                   "D": {"D": 1, "C": 1, "Dx": 1, "Dg": layout.x_at(self.g)}}[axis]
+        return [(w, strides[a]) for a, w in weights.items() if a in strides]
+
+
+def step_of(digits, i):
+    """How far the position moves between index i - 1 and i."""
+    at = lambda j: sum(stride * (j // w % inner) for w, stride, inner in digits)
+    return at(i) - at(i - 1)
+
+
+def same_walk(a, b, extent):
+    """Whether two digit lists lead to the same positions on [0, extent). The step from i - 1 to i depends
+    only on which weights divide i, so comparing the steps at products of weights compares them all."""
+    lists = []
+    for digits in (a, b):
+        lists.append([(w, s, (digits[k + 1][0] // w) if k + 1 < len(digits) else max(extent, 1))
+                      for k, (w, s) in enumerate(digits)])
+    weights = sorted({w for digits in lists for w, _, _ in digits} | {1})
+    probes = {1}
+    for w in weights:
+        for other in weights:
+            probes |= {w, other, w * other // gcd(w, other)}
+    for p in list(probes):
+        probes |= {p * 2, p + 1}
+    return all(step_of(lists[0], i) == step_of(lists[1], i) for i in probes if 0 < i < extent)
+
+
+def gcd(a, b):
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def same_places(leads_a, leads_b, starts_a, starts_b, g, layers, heads, halves):
+    for half in range(halves):
+        if starts_a[half] != starts_b[half]:
+            return False
+        for axis, extent in (("L", layers), ("T", g.tokens), ("H", heads), ("D", g.width(half))):
+            if not same_walk(leads_a(half, axis), leads_b(half, axis), extent):
+                return False
+    return True
+
+
+def same_image(a, b):
+    if a.element != b.element or a.native != b.native:
+        return False
+    halves = 1 if a.layout.kv == "latent" else 2
+    return a.g.tokens == 0 or same_places(a.lead, b.lead, a.starts, b.starts, a.g, a.layers, a.held[1], halves)
+
+
+def is_identity(own):
+    g, latent = own.g, own.layout.kv == "latent"
+    if own.element != g.element or own.native != own.elements:
+        return False
+    heads = 1 if latent else own.held[1]
+    lead = lambda half, axis: {"L": [(1, g.tokens * heads * (g.dim if latent else g.dim + g.dim_v))],
+                               "T": [(1, heads * g.width(half))], "H": [(1, g.width(half))], "D": [(1, 1)]}[axis]
+    starts = [0, g.tokens * heads * g.dim]
+    return g.tokens == 0 or same_places(own.lead, lead, own.starts, starts, g, own.layers, heads, 1 if latent else 2)
+
+
+# ---- pairs ---------------------------------------------------------------------------------------
+
+
+def read_tokens_whole(axes):
+    out = []
+    for axis in axes:
+        if axis == "Ti" and out and out[-1] == "Tb":
+            out[-1] = "T"
+        else:
+            out.append(axis)
+    return out
+
+
+def normal_axes(axes):
+    axes = [a for a in axes if a != "L"]
+    axes = read_tokens_whole(axes[1:] if axes[:1] == ["KV"] else axes)
+    return [a for a in axes if a != "KV"]
+
+
+def axes_before(axes, stop):
+    return read_tokens_whole(axes[:axes.index(stop)] if stop in axes else axes)
+
+
+def is_head_first(axes):
+    for axis in axes:
+        if axis in ("H", "T", "Tb"):
+            return axis == "H"
+    return False
+
+
+def frontier_of(a, b):
+    la, lb = a.layout, b.layout
+    if la.attention != lb.attention or (la.kv == "latent") != (lb.kv == "latent"):
+        return "X1_LATENT_KV"
+    if a.held is None or b.held is None:
+        return "X4_GEOMETRY_UNREPRESENTABLE"
+    if a.held != b.held:
+        return "X2_HEAD_GATHER"
+    return None if a.exists and b.exists else "X4_GEOMETRY_UNREPRESENTABLE"
+
+
+def words_of(a, b, g):
+    src, dst = a.layout, b.layout
+    if a.held is None or b.held is None or frontier_of(a, b) in ("X1_LATENT_KV", "X2_HEAD_GATHER"):
+        return []
+    if src.descriptor(g) == dst.descriptor(g):
+        return ["view_reinterpret"]
+    words = set()
+    if src.element_at(g) != dst.element_at(g):
+        words.add("requantize")
+    if any((src.block if "Tb" in s else 0) != (dst.block if "Tb" in d else 0) for s, d in zip(src.axes, dst.axes)):
+        words.add("reblock")
+    words |= {("interleaved", "separate"): {"kv_split"}, ("separate", "interleaved"): {"kv_merge"}}.get((src.kv, dst.kv), set())
+    for axis, gain, loss, change, differs in (
+            ("Dx", "head_dim_vectorize", "head_dim_devectorize", "head_dim_revectorize", src.x_at(g) != dst.x_at(g)),
+            ("Tx", "token_vectorize", "token_devectorize", "token_revectorize", src.tx != dst.tx),
+            ("L", "layer_merge", "layer_split", "layer_move",
+             any(axes_before(s, "L") != axes_before(d, "L") for s, d in zip(src.axes, dst.axes)))):
+        if src.has(axis) and dst.has(axis):
+            words |= {change} if differs else set()
+        elif src.has(axis) or dst.has(axis):
+            words.add(loss if src.has(axis) else gain)
+    turned = ["T" in v and "D" in v and v.index("D") < v.index("T") for v in (src.axes[1], dst.axes[1])]
+    if turned[0] != turned[1]:
+        words.add("v_dim_transpose")
+    turns = [is_head_first(s) != is_head_first(d) for s, d in zip(src.axes, dst.axes)]
+    if any(turns):
+        words.add("head_order_transpose")
+    if normal_axes(src.axes[0]) != normal_axes(dst.axes[0]):
+        words |= set() if turns[0] else {"axis_permute"}
+    else:
+        if not turns[1] and "v_dim_transpose" not in words and normal_axes(src.axes[1]) != normal_axes(dst.axes[1]):
+            words.add("v_axis_permute")
+        no_l = [[x for x in side.axes[0] if x != "L"] for side in (src, dst)]
+        if src.kv == dst.kv == "interleaved" and axes_before(no_l[0], "KV") != axes_before(no_l[1], "KV"):
+            words.add("kv_move")
+    if src.stride != dst.stride or src.row_lanes != dst.row_lanes:
+        words.add("page_pad")
+    if dst.tp[0] > g.heads:
+        words.add("head_replicate")
+    if src.tp[0] > g.heads:
+        words.add("head_dedupe")
+    return sorted(words)
+
+
+# ---- trust and signature --------------------------------------------------------------------------
+
+
+def key_id(public):
+    return hashlib.blake2b(public, digest_size=32).hexdigest()[:16]
+
+
+def read_trust(path):
+    """The public keys of a trust file; ValueError names the bad line."""
+    keys = []
+    with open(path, "rb") as f:
+        text = f.read(65537)
+    if len(text) > 65536:
+        raise ValueError("%s: larger than a public keys file" % path)
+    for number, line in enumerate(text.decode("utf-8", "replace").split("\n"), 1):
+        parts = line.split()
+        if not parts or parts[0].startswith("#"):
+            continue
+        if len(parts) < 3 or parts[0] != "ed25519" or not re.fullmatch("[0-9a-f]{64}", parts[2]):
+            raise ValueError("%s: line %d: \"ed25519 KEY_ID PUBLIC_KEY\" is expected" % (path, number))
+        public = bytes.fromhex(parts[2])
+        if parts[1] != key_id(public):
+            raise ValueError("%s: line %d: the key id does not belong to the public key" % (path, number))
+        keys.append(public)
+    if not keys:
+        raise ValueError("%s: holds no public key" % path)
+    return keys
+
+
+def find_trust(given):
+    if given is None:
+        given = os.environ.get("KVGRID_TRUST") or None
+    if given is None:
+        folder = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.environ.get("HOME") or "/nonexistent", ".config")
+        path = os.path.join(folder, "kvgrid", "trusted.pub")
+        given = path if os.path.lexists(path) else None
+    return [] if given is None else read_trust(given)
+
+
+def openssl_verify(public, message, signature):
+    """True, False, or None where openssl is not there."""
+    if shutil.which("openssl") is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        path = lambda name: os.path.join(folder, name)
+        for name, data in (("key", bytes.fromhex("302a300506032b6570032100") + public), ("text", message), ("sig", signature)):
+            with open(path(name), "wb") as f:
+                f.write(data)
+        done = subprocess.run(["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", path("key"), "-keyform", "DER", "-rawin",
+                               "-in", path("text"), "-sigfile", path("sig")], stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, check=False)
+    return done.returncode == 0
+
+
+# ---- the verifier ----------------------------------------------------------------------------------
+
+
+class Verifier:
+    def __init__(self, trusted, required=None, check_signature=openssl_verify):
+        self.trusted, self.required, self.check_signature = trusted, required or REQUIRED, check_signature
+        self.faults, self.signature_checked = [], True
+        self.claimed = dict.fromkeys(VERDICTS, 0)
+        self.positions, self.rows, self.content_read = 0, 0, False
+        self.key_id = ""
+
+    def fault(self, code, path, expected, actual):
+        text = actual if isinstance(actual, str) else json.dumps(actual, ensure_ascii=False)
+        self.faults.append((code, path, str(expected), text[:240]))
+
+    def want(self, code, path, expected, actual):
+        if type(expected) is type(actual) and expected == actual:
+            return True
+        self.fault(code, path, json.dumps(expected), actual)
+        return False
+
+    def verify(self, data):
+        try:
+            doc = parse(data)
+        except Unreadable as error:
+            self.fault(0, "$", "one JSON document", str(error))
+            return self
+        if canonical(doc) != data:
+            self.fault(0, "$", "canonical JSON", "other bytes")
+        before = len(self.faults)
+        for path, expected, actual in shape_faults(doc, ("o", DOCUMENT), "$"):
+            self.fault(0, path, expected, actual)
+        if isinstance(doc, dict):
+            if isinstance(doc.get("schema"), str):
+                self.want(0, "$.schema", "kvgrid.certificate/v1", doc["schema"])
+            self.signature(doc)
+        if len([f for f in self.faults[before:] if f[0] == 0]) == 0:
+            self.doc = doc
+            self.content()
+        return self
+
+    def exit_code(self, allow_unproven=False):
+        codes = {f[0] for f in self.faults}
+        if codes:
+            return 1 if 0 in codes else 3
+        if not self.signature_checked:
+            return 2
+        unproven = self.claimed["UNPROVEN"] and not allow_unproven
+        return 4 if self.claimed["FAILED"] or unproven or not self.positions else 0
+
+    # -- signature
+
+    def signature(self, doc):
+        if "body_digest" in doc:
+            self.want(1, "$.body_digest", digest(without(doc, "run", "body_digest", "signature")), doc["body_digest"])
+        sig = doc.get("signature")
+        if not isinstance(sig, dict) or not isinstance(sig.get("public_key"), str) or not isinstance(sig.get("sig"), str):
+            return
+        self.want(1, "$.signature.alg", "ed25519", sig.get("alg"))
+        if not re.fullmatch("[0-9a-f]{64}", sig["public_key"]):
+            self.fault(1, "$.signature.public_key", "64 hex digits", "signature wrong: other text")
+            return
+        public = bytes.fromhex(sig["public_key"])
+        self.key_id = key_id(public)
+        self.want(1, "$.signature.key_id", self.key_id, sig.get("key_id"))
+        good = re.fullmatch("[0-9a-f]{128}", sig["sig"]) is not None
+        if good:
+            good = self.check_signature(public, canonical(without(doc, "signature")), bytes.fromhex(sig["sig"]))
+        if good is None:
+            self.signature_checked = False
+        elif not good:
+            self.fault(1, "$.signature.sig", "the signature of these bytes by this key", "signature wrong")
+        if not self.trusted:
+            self.fault(1, "$.signature.public_key", "a signer that the caller trusts", "no trust given")
+        elif public not in self.trusted:
+            self.fault(1, "$.signature.public_key", "a signer that the caller trusts", "signer unknown: key " + self.key_id)
+
+    # -- declarations
+
+    def content(self):
+        self.guards()
+        if not self.catalogue():
+            return
+        spec_good = self.spec()
+        if not self.geometry_list():
+            return
+        self.bindings()
+        if not spec_good:
+            return
+        self.method()
+        self.all_rows()
+        self.counts()
+        self.vocabulary()
+
+    def guards(self):
+        for kind in ("controls", "checks"):
+            for i, entry in enumerate(self.doc[kind]):
+                self.want(9, "$.%s[%d].passed" % (kind, i), True, entry["passed"])
+                if kind == "controls":
+                    self.want(9, "$.controls[%d].actual_guard" % i, entry["expected_guard"], entry["actual_guard"])
+        for i, entry in enumerate(self.doc["known_limits"]):
+            self.want(9, "$.known_limits[%d].demonstrated" % i, True, entry["demonstrated"])
+        for kind, names in self.required.items():
+            have = {entry["name"] for entry in self.doc[kind]}
+            for name in names:
+                if name not in have:
+                    self.fault(8, "$." + kind, name, "no entry of this name")
+
+    def catalogue(self):
+        entries = self.doc["catalogue"]
+        if len(entries) > LIST_MAX:
+            self.fault(0, "$.catalogue", "at most %d layouts" % LIST_MAX, "more")
+            return False
+        layouts, good = [], True
+        for i, entry in enumerate(entries):
+            layout = Layout(without(entry, "digest"))
+            layouts.append(layout)
+            for key, expected in layout.faults:
+                good = False
+                self.fault(0, "$.catalogue[%d].%s" % (i, key), expected, entry.get(key))
+            self.want(11, "$.catalogue[%d].digest" % i, digest(without(entry, "digest")), entry["digest"])
+        if not good:
+            return False
+        for i in range(1, len(layouts)):
+            if layouts[i - 1].name >= layouts[i].name:
+                self.fault(11, "$.catalogue[%d].name" % i, "names in order, each once", layouts[i].name)
+        self.layouts = {layout.name: layout for layout in layouts}
+        return len(self.layouts) == len(layouts)
+
+    def malformed(self, key, expected, value):
+        self.fault(0, "$.campaign.spec." + key, expected, value)
+        self.spec_good = False
+
+    def spec(self):
+        campaign, spec = self.doc["campaign"], self.doc["campaign"]["spec"]
+        self.spec_good = True
+        if isinstance(spec.get("name"), str):
+            self.want(11, "$.campaign.name", spec["name"], campaign["name"])
+        else:
+            self.malformed("name", "a text", spec.get("name"))
+        digests = {entry["name"]: entry["digest"] for entry in self.doc["catalogue"]}
+        self.want(11, "$.campaign.digest", digest({"layouts": digests, "spec": spec}), campaign["digest"])
+        known = "schema name select pairs geometries tail values seed claims floors expect".split()
+        for key in spec:
+            if key not in known:
+                self.malformed(key[:64], "no such key", spec[key])
+        if spec.get("schema") != "kvgrid.campaign/v1":
+            self.malformed("schema", "kvgrid.campaign/v1", spec.get("schema"))
+        if "expect" in spec and not isinstance(spec["expect"], dict):
+            self.malformed("expect", "an object", spec["expect"])
+        self.values = spec.get("values", "payloads")
+        if self.values not in ("payloads", "exhaustive"):
+            self.malformed("values", "payloads or exhaustive", self.values)
+        self.seed = spec.get("seed", 1)
+        if isinstance(self.seed, str) and re.fullmatch("0*[0-9]{1,20}", self.seed) and int(self.seed[-20:]) < 1 << 64:
+            self.seed = int(self.seed[-20:])
+        elif kind_of(self.seed) != "n":
+            self.malformed("seed", "a number", self.seed)
+        self.claims, self.given_floors = spec.get("claims"), spec.get("floors", {})
+        self.check_claims()
+        if not isinstance(self.given_floors, dict) or any(k not in FLOORS or kind_of(n) != "n"
+                                                          for k, n in self.given_floors.items()):
+            self.malformed("floors", "numbers by the names of floors", self.given_floors)
+        self.select(spec)
+        self.pair_selection(spec.get("pairs"))
+        self.tail_selection(spec.get("tail", "stale"))
+        return self.spec_good
+
+    def check_claims(self):
+        claims = self.claims
+        if claims is None and "claims" not in self.doc["campaign"]["spec"]:
+            return
+        good = isinstance(claims, dict) and set(claims) <= {"words", "frontier_codes", "checks"}
+        if not good or not all(text_list(entry) for entry in claims.values()):
+            self.malformed("claims", "lists of texts", claims)
+
+    def select(self, spec):
+        if "select" not in spec:
+            return
+        if not text_list(spec["select"]):
+            self.malformed("select", "a list of names and patterns", spec["select"])
+            return
+        chosen = set()
+        for i, pattern in enumerate(spec["select"]):
+            found = {name for name in self.layouts if matches(pattern, name)}
+            if not found:
+                self.fault(11, "$.campaign.spec.select[%d]" % i, "a layout of the catalogue", pattern)
+            chosen |= found
+        for name in self.layouts:
+            if name not in chosen:
+                self.fault(11, "$.catalogue", "only layouts that campaign.spec selects", name)
+
+    def pair_selection(self, pairs):
+        names = list(self.layouts)
+        if pairs == "all-ordered":
+            self.pairs = {(s, d) for s in names for d in names if s != d}
+        elif pairs == "published":
+            if "vllm-fa" not in self.layouts:
+                self.fault(11, "$.campaign.spec.pairs", "the layout vllm-fa", "no such layout")
+            lossless = {n for n in names if self.layouts[n].role == "lossless"}
+            self.pairs = {(s, d) for s in names for d in names if s != d and (
+                s in lossless and d in lossless or s == "vllm-fa" and d not in lossless
+                or d == "vllm-fa" and s not in lossless)}
+        elif isinstance(pairs, list) and pairs:
+            self.pairs = set()
+            for i, entry in enumerate(pairs):
+                if (not isinstance(entry, list) or len(entry) != 2 or not all(isinstance(n, str) for n in entry)
+                        or entry[0] == entry[1]):
+                    self.malformed("pairs[%d]" % i, "[SRC, DST] of two layouts", entry)
+                    return
+                unknown = [n for n in entry if n not in self.layouts]
+                for n in unknown:
+                    self.fault(11, "$.campaign.spec.pairs[%d]" % i, "a layout of the catalogue", n)
+                if not unknown and tuple(entry) in self.pairs:
+                    self.fault(12, "$.campaign.spec.pairs[%d]" % i, "each pair once", entry)
+                if not unknown:
+                    self.pairs.add(tuple(entry))
+        else:
+            self.malformed("pairs", "all-ordered, published or a list of pairs", pairs)
+
+    def tail_selection(self, tail):
+        tails = tail if isinstance(tail, list) else [tail]
+        if not 1 <= len(tails) <= 3 or any(t not in ("stale", "zero", "nan") or not isinstance(t, str) for t in tails):
+            self.malformed("tail", "stale, zero, nan or a list of them", tail)
+        elif len(set(tails)) != len(tails):
+            self.fault(12, "$.campaign.spec.tail", "each tail once", tail)
+        self.tails = sorted({t for t in tails if isinstance(t, str)})
+
+    def geometry_list(self):
+        self.geometries = [Geometry(obj) for obj in self.doc["geometries"]]
+        good = True
+        for i, (g, obj) in enumerate(zip(self.geometries, self.doc["geometries"])):
+            if not g.good or obj.get("head_dim_v") == g.dim:
+                self.fault(0, "$.geometries[%d]" % i, "a geometry", obj)
+                good = False
+        if not good:
+            return False
+        if len({g.key() for g in self.geometries}) != len(self.geometries):
+            self.fault(12, "$.geometries", "each geometry once", "one stands twice")
+        declared = self.doc["campaign"]["spec"].get("geometries")
+        if not isinstance(declared, list) or not declared:
+            self.fault(0, "$.campaign.spec.geometries", "a list of geometries", declared)
+            return False
+        at = 0
+        for i, obj in enumerate(declared):
+            for g in expand_geometry(obj):
+                if g is None:
+                    self.fault(0, "$.campaign.spec.geometries[%d]" % i, "values or lists of values", obj)
+                    return False
+                if at < len(self.geometries) and g.key() != self.geometries[at].key():
+                    self.fault(11, "$.geometries[%d]" % at, "the geometry that campaign.spec expands to", "another")
+                at += 1
+                if at > len(self.geometries):
+                    break
+        if at != len(self.geometries):
+            self.fault(11, "$.geometries", "%d or more geometries" % at, len(self.geometries))
+        return True
+
+    def bindings(self):
+        entries, names = self.doc["bindings"], sorted(self.layouts)
+        wanted = ((i, g, name) for i, g in enumerate(self.geometries) for name in names)
+        if len(entries) != len(self.geometries) * len(names):
+            self.fault(11, "$.bindings", len(self.geometries) * len(names), len(entries))
+        for k, (entry, (i, g, name)) in enumerate(zip(entries, wanted)):
+            path, layout = "$.bindings[%d]." % k, self.layouts[name]
+            own = Bound(layout, g, g.layers if layout.has("L") else 1)
+            self.want(11, path + "layout", name, entry["layout"])
+            self.want(11, path + "geometry", i, entry["geometry"])
+            if own.exists and own.too_large:
+                self.fault(0, "$.geometries[%d]" % i, "sizes that a certificate can say", name)
+                continue
+            self.want(11, path + "exists", own.exists, entry["exists"])
+            shapes = {"k": own.sizes[0], "v": own.sizes[1]} if own.exists else None
+            self.want(11, path + "native_shapes", shapes, entry["native_shapes"])
+            if own.exists and entry["reason"] is not None or not own.exists and not entry["reason"]:
+                self.fault(11, path + "reason", "a reason exactly where it does not exist", entry["reason"])
+            self.want(11, path + "is_identity", own.exists and is_identity(own), entry["is_identity"])
+
+    def method(self):
+        method, spec = self.doc["method"], self.doc["campaign"]["spec"]
+        every = self.values == "exhaustive"
+        self.want(3, "$.method.payloads", max((self.payloads(g) for g in self.geometries), default=0 if every else 6),
+                  method["payloads"])
+        self.want(13, "$.method.decode_steps", 8, method["decode_steps"])
+        self.want(13, "$.method.vocabulary", 64, method["vocabulary"])
+        kinds = method["payload_kinds"]
+        if kinds != ["every_bit_pattern"] if every else len(kinds) != 6 or len(set(kinds)) != 6 or "" in kinds:
+            self.fault(3, "$.method.payload_kinds", "every_bit_pattern" if every else "six different names", kinds)
+        self.want(11, "$.method.values", self.values, method["values"])
+        self.want(11, "$.method.weight_seed", str(self.seed), method["weight_seed"])
+        self.want(11, "$.method.value_seed", str(self.seed), method["value_seed"])
+        self.want(11, "$.method.tail", spec.get("tail", "stale"), method["tail"])
+        bits = method["tail_bits"]
+        if set(bits) != set(self.tails):
+            self.fault(2, "$.method.tail_bits", self.tails, bits)
+        for tail in self.tails:
+            one = bits.get(tail)
+            if not isinstance(one, dict) or set(one) != set(ELEMENT_BYTES):
+                self.fault(2, "$.method.tail_bits." + tail, "an entry for each element type", one)
+                continue
+            for name, size in ELEMENT_BYTES.items():
+                if not tail_bits_fit(tail, name, size, one[name]):
+                    self.fault(2, "$.method.tail_bits.%s.%s" % (tail, name), "bits of this tail model", one[name])
+
+    def payloads(self, g):
+        return 1 << 8 * ELEMENT_BYTES[g.element] if self.values == "exhaustive" else 6
+
+    # -- rows
+
+    def all_rows(self):
+        self.seen_words, self.seen_codes, self.cells = set(), set(), {}
+        self.counted = dict.fromkeys(VERDICTS, 0)
+        self.sums = dict.fromkeys("positions_checked source_positions_checked view_rows same_image_rows empty_rows".split(), 0)
+        self.exact_found = self.exact_possible = False
+        self.bounds, self.told = {}, {failure_key(f) for f in self.doc["run"]["failures"]}
+        self.rows, last = len(self.doc["rows"]), None
+        misplaced = False
+        for i, row in enumerate(self.doc["rows"]):
+            cell, doubled = self.cell_of(row, i), False
+            if cell is not None:
+                self.row(row, "$.rows[%d]." % i, *cell)
+                key = (cell[0].name, cell[1].name, cell[2], cell[3])
+                doubled = key in self.cells
+                if doubled:
+                    self.fault(12, "$.rows[%d]" % i, "each cell once", "the same cell as row %d" % self.cells[key])
+                self.cells.setdefault(key, i)
+            if doubled:
+                continue
+            tail = row["params"].get("tail")
+            place = (row["check"].encode(), row["geometry"], row["pair_id"].encode(),
+                     tail.encode() if isinstance(tail, str) else b"")
+            if last is not None and last > place and not misplaced:
+                self.fault(10, "$.rows[%d]" % i, "rows in order", row["pair_id"])
+                misplaced = True
+            last = place
+        self.missing_cells()
+
+    def missing_cells(self):
+        missing = len(self.pairs) * len(self.geometries) * len(self.tails) - len(self.cells)
+        listed = 0
+        for i, g in enumerate(self.geometries):
+            for s, d in sorted(self.pairs):
+                for tail in self.tails:
+                    if listed >= min(missing, 100):
+                        if missing > listed:
+                            self.fault(15, "$.rows", "%d further cells" % (missing - listed), "no row")
+                        return
+                    if (s, d, i, tail) in self.cells:
+                        continue
+                    listed += 1
+                    self.fault(15, "$.rows", "%s->%s at geometry %d, tail %s" % (s, d, i, tail), "no row")
+                    a, b = (Bound(self.layouts[n], g, 1) for n in (s, d))
+                    if (frontier_of(a, b) is None and a.element == b.element
+                            and a.layout.descriptor(g) != b.layout.descriptor(g)):
+                        self.exact_possible = True
+
+    def cell_of(self, row, i):
+        path, good = "$.rows[%d]." % i, True
+        for holds, key, expected in ((row["check"] == "pair", "check", "pair"),
+                                     (row["src"] in self.layouts, "src", "a layout of the catalogue"),
+                                     (row["dst"] in self.layouts, "dst", "a layout of the catalogue"),
+                                     (row["geometry"] < len(self.geometries), "geometry", "an index in geometries")):
+            if not holds:
+                self.fault(11, path + key, expected, row[key])
+                good = False
+        params, tail = row["params"], None
+        if len(self.tails) == 1 and not params:
+            tail = self.tails[0]
+        elif len(self.tails) > 1 and set(params) == {"tail"} and params["tail"] in self.tails:
+            tail = params["tail"]
+        if tail is None:
+            self.fault(11, path + "params", "parameters of a cell", params)
+        if not good or tail is None or not self.want(11, path + "pair_id", row["src"] + "->" + row["dst"], row["pair_id"]):
+            return None
+        if (row["src"], row["dst"]) not in self.pairs:
+            self.fault(11, path + "pair_id", "a pair of the campaign", row["pair_id"])
+            return None
+        return self.layouts[row["src"]], self.layouts[row["dst"]], row["geometry"], tail
+
+    def bound(self, layout, index, layers):
+        key = layout.name, index, layers
+        if key not in self.bounds:
+            self.bounds[key] = Bound(layout, self.geometries[index], layers)
+        return self.bounds[key]
+
+    def row(self, row, path, src, dst, index, tail):
+        g = self.geometries[index]
+        layers = g.layers if src.has("L") or dst.has("L") else 1
+        a, b = self.bound(src, index, layers), self.bound(dst, index, layers)
+        code, words = frontier_of(a, b), words_of(a, b, g)
+        if any(side.exists and side.too_large for side in (a, b)):
+            self.fault(0, path[:-1], "sizes that a certificate can say", row["pair_id"])
+            return
+        self.seen_words |= set(row["transformations"]) & set(WORDS)
+        if row["transformations"] != words or not words and row["verdict"].startswith("EXACT_"):
+            same = src.descriptor(g) == dst.descriptor(g)
+            self.fault(12 if same else 5, path + "transformations", words, row["transformations"])
+        if row["verdict"] not in VERDICTS:
+            self.fault(2, path + "verdict", "one of the six verdicts", row["verdict"])
+            return
+        self.count(row, g, a, b, code, words)
+        if code is None:
+            self.want(14, path + "frontier_code", None, row["frontier_code"])
+            self.want(14, path + "frontier_reason", None, row["frontier_reason"])
+            if row["verdict"] == "REFUSED":
+                self.fault(14, path + "verdict", "a grade, as no frontier code applies", "REFUSED")
+            elif row["verdict"] == "FAILED":
+                if row["error_class"] not in ERROR_CLASSES:
+                    self.fault(2, path + "error_class", " or ".join(ERROR_CLASSES), row["error_class"])
+                if failure_key(row) not in self.told:
+                    self.fault(10, "$.run.failures", "an entry for each FAILED row", row["pair_id"])
+                self.nothing_claimed(row, path, "failed")
+            else:
+                self.ran(row, path, a, b, g, tail)
+        elif self.want(14, path + "verdict", "REFUSED", row["verdict"]):
+            self.want(14, path + "frontier_code", code, row["frontier_code"])
+            if not row["frontier_reason"]:
+                self.fault(14, path + "frontier_reason", "a reason", row["frontier_reason"])
+            self.want(2, path + "error_class", None, row["error_class"])
+            self.nothing_claimed(row, path, "frontier")
+
+    def count(self, row, g, a, b, code, words):
+        proof, verdict = row.get("proof") or {}, row["verdict"]
+        checked = proof.get("positions_checked") or 0
+        self.claimed[verdict] += 1
+        self.positions += checked
+        if row["frontier_code"] in CODES:
+            self.seen_codes.add(row["frontier_code"])
+        self.sums["same_image_rows"] += row["same_image"]
+        ran = verdict not in DID_NOT_RUN
+        self.sums["empty_rows"] += ran and g.tokens == 0
+        if ran and set(row["transformations"]) & set(WORDS) == {"view_reinterpret"}:
+            self.sums["view_rows"] += 1
+            return
+        self.counted[verdict] += 1
+        self.sums["positions_checked"] += checked
+        self.sums["source_positions_checked"] += proof.get("source_positions_checked") or 0
+        self.exact_found |= verdict.startswith("EXACT_")
+        if verdict not in ("FAILED", "UNPROVEN") and code is None and a.element == b.element and words != ["view_reinterpret"]:
+            self.exact_possible = True
+
+    def nothing_claimed(self, row, path, kind):
+        for o in OBSERVATIONS:
+            self.want(2, path + "observations." + o, None, row["observations"].get(o, "missing"))
+        for side in ("src", "dst"):
+            self.want(4, path + "native_bytes." + side, None, row["native_bytes"][side])
+        self.want(2, path + "same_image", False, row["same_image"])
+        proof = row.get("proof") or {}
+        for key in PROOF_KEYS:
+            expected = {"kind": kind, "lemmas": []}.get(key)
+            self.want(3, path + "proof." + key, expected, proof.get(key, "missing"))
+
+    def ran(self, row, path, a, b, g, tail):
+        seen = {}
+        for o in OBSERVATIONS:
+            if o not in row["observations"]:
+                self.fault(2, path + "observations." + o, "true, false or null", "missing")
+            seen[o] = row["observations"].get(o)
+        converts, unproven = a.element != b.element, row["verdict"] == "UNPROVEN"
+        self.want(2, path + "verdict", grade(seen, converts and g.tokens > 0), row["verdict"])
+        self.want(2, path + "error_class", None, row["error_class"])
+        if not unproven or row["same_image"]:
+            self.want(2, path + "same_image", same_image(a, b), row["same_image"])
+        for side, bound in (("src", a), ("dst", b)):
+            if not unproven or row["native_bytes"][side] is not None:
+                self.want(4, path + "native_bytes." + side, bound.native * bound.bytes, row["native_bytes"][side])
+        proof = row.get("proof")
+        if proof is None:
+            self.fault(3, path + "proof", "a proof", None)
+        else:
+            self.proof(row, proof, path, seen, a, b, g, tail, unproven)
+            self.token_leg(proof, path, seen[TOKENS])
+
+    def proof(self, row, proof, path, seen, a, b, g, tail, unproven):
+        units, here = g.layers // a.layers, path + "proof."
+        padding = a.native - a.elements
+
+        def present(key):
+            if proof.get(key) is not None:
+                return True
+            if key not in proof or not unproven:
+                self.fault(3, here + key, "a value", "null" if key in proof else "missing")
+            return False
+
+        self.want(3, here + "kind", "index-permutation-exhaustive", proof.get("kind"))
+        for code, key, number in ((4, "unit_layers", a.layers), (4, "layers", g.layers), (4, "positions_total", b.native),
+                                  (4, "source_positions_total", a.native), (4, "source_padding_positions", padding),
+                                  (4, "dest_padding_positions", b.native - b.elements),
+                                  (2, "unread_padding_positions", padding * units), (3, "gather_payloads", self.payloads(g))):
+            if present(key):
+                self.want(code, here + key, number, proof[key])
+        for key, total in (("positions_checked", b.native), ("source_positions_checked", a.native)):
+            if present(key) and (proof[key] > total or proof[key] != total and not unproven):
+                self.fault(4, here + key, total, proof[key])
+        maps = [proof[key] for key in ("source_bijective", "dest_bijective", "gather_agrees") if present(key)]
+        maps_known, maps = len(maps) == 3, all(maps) and len(maps) == 3
+        diff_known = present("roundtrip_diff_positions")
+        diff = proof["roundtrip_diff_positions"] if diff_known else -1
+        if diff > a.native * units:
+            self.fault(2, here + "roundtrip_diff_positions", "at most %d" % (a.native * units), diff)
+        converts, stale = a.element != b.element, 0 if tail == "zero" else padding * units
+        for o, known, derived, may_be_false in (
+                (FORWARD, maps_known, maps, converts and a.element != g.element),
+                (IDENTICAL, diff_known, diff == 0, False), (DIFF, diff_known, diff == stale, converts)):
+            if seen[o] is None:
+                continue
+            if not known and unproven or known and seen[o] != derived and not (may_be_false and seen[o] is False):
+                self.fault(2, path + "observations." + o, derived if known else None, seen[o])
+        lemmas = proof.get("lemmas")
+        if (lemmas is None or sorted(set(lemmas)) != lemmas or not set(lemmas) <= set(LEMMAS)
+                or row["verdict"].startswith("EXACT_") and not lemmas):
+            self.fault(3, here + "lemmas", "names of lemmas, sorted", lemmas)
+        self.detail(proof, here, a, b, present)
+        for key in ("decoded_tokens", "reference_tokens", "logits_digest", "reference_logits_digest"):
+            if key not in proof:
+                self.fault(3, here + key, "a value", "missing")
+
+    def detail(self, proof, here, a, b, present):
+        if a.element == b.element:
+            self.want(3, here + "detail", None, proof.get("detail", "missing"))
+        elif present("detail"):
+            detail = proof["detail"]
+            self.want(3, here + "detail.conversion", a.element + "->" + b.element, detail["conversion"])
+            widens = a.element == "fp8_e4m3" or b.element == "f32"
+            if widens or b.elements == 0:
+                self.want(2, here + "detail.values_preserved", True, detail["values_preserved"])
+            if detail["values_preserved"]:
+                self.want(2, here + "detail.worst_relative_error_ppm", 0, detail["worst_relative_error_ppm"])
+
+    def token_leg(self, proof, path, claim):
+        keys, complete = ("decoded_tokens", "reference_tokens", "logits_digest", "reference_logits_digest"), True
+        for key in keys:
+            value = proof.get(key)
+            if value is None:
+                good = claim is None
+                complete = False
+            elif key.endswith("tokens"):
+                good = len(value) == 8 and all(t < 64 for t in value)
+            else:
+                good = re.fullmatch("[0-9a-f]{64}", value) is not None
+            if not good:
+                self.fault(13, path + "proof." + key, "the decode that tokens_identical was observed by", value)
+                complete = False
+        if complete and claim is not None:
+            decoded, reference, logits, reference_logits = (proof[key] for key in keys)
+            self.want(13, path + "observations.tokens_identical", decoded == reference and logits == reference_logits, claim)
+
+    # -- totals
+
+    def counts(self):
+        doc, observed, floors = self.doc, self.doc["observed"], self.doc["floors"]
+        totals = {"rows": len(doc["rows"]), "words": len(self.seen_words), "frontier_codes": len(self.seen_codes),
+                  "checks": len(doc["checks"]), "controls": len(doc["controls"]), "known_limits": len(doc["known_limits"]),
+                  **self.sums}
+        for key, number in totals.items():
+            self.want(10, "$.observed." + key, int(number), observed[key])
+        for verdict, number in self.counted.items():
+            self.want(10, "$.observed.verdicts." + verdict, number, observed["verdicts"][verdict])
+        for key in FLOORS:
+            number = self.counted[key.upper()] if key.upper() in self.counted else totals[key]
+            self.want(8, "$.floors." + key, int(number), floors[key])
+            if key in self.given_floors:
+                self.want(8, "$.floors." + key, self.given_floors[key], floors[key])
+        if self.exact_possible and not self.exact_found:
+            self.fault(6, "$.rows", "at least one exact row", "none")
+
+    def vocabulary(self):
+        claims, listed = self.claims, self.doc["vocabulary"]
+        if claims is None:
+            wanted = sorted(self.seen_words | self.seen_codes)
+        else:
+            wanted = sorted(set(claims.get("words", []) + claims.get("frontier_codes", [])), key=lambda s: s.encode())
+        if wanted != listed:
+            self.fault(7, "$.vocabulary", wanted, listed)
+        for name in wanted:
+            if name not in self.seen_words and name not in self.seen_codes:
+                self.fault(7, "$.rows", name, "in no row")
+        made = {entry["name"] for entry in self.doc["checks"]} | ({"pair"} if self.cells else set())
+        for name in (claims or {}).get("checks", []):
+            if name not in made:
+                self.fault(8, "$.checks", name, "claimed, but not made")
+
+
+def matches(pattern, name):
+    """Whether name matches a pattern of letters, * (any text) and ? (one character)."""
+    reached = {0}  # lengths of the part of name that the pattern so far can match
+    for c in pattern:
+        if c == "*":
+            reached = set(range(min(reached), len(name) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(name) and c in ("?", name[at])}
+        if not reached:
+            return False
+    return len(name) in reached
+
+
+def text_list(value):
+    return isinstance(value, list) and len(value) <= LIST_MAX and all(isinstance(v, str) for v in value)
+
+
+def failure_key(obj):
+    return canonical([obj[k] for k in ("check", "pair_id", "geometry", "params", "error_class")])
+
+
+def grade(seen, converts):
+    if None in seen.values():
+        return "UNPROVEN"
+    if converts:
+        return "NOT_EXACT"
+    if seen[FORWARD] and seen[TOKENS] and seen[IDENTICAL]:
+        return "EXACT_BYTE"
+    return "EXACT_TOKEN" if seen[FORWARD] and seen[TOKENS] and seen[DIFF] else "NOT_EXACT"
+
+
+def expand_geometry(obj):
+    """Every Geometry of one object of the spec, in order; None where it is malformed."""
+    keys = ("layers", "tokens", "kv_heads", "head_dim", "head_dim_v", "element")
+    if not isinstance(obj, dict) or set(obj) - set(keys) or set(keys) - {"head_dim_v"} - set(obj):
+        yield None
+        return
+    lists = [(k, obj[k] if isinstance(obj[k], list) else [obj[k]]) for k in keys if k in obj]
+    if any(not values for _, values in lists):
+        yield None
+        return
+    digits = [0] * len(lists)
+    while True:
+        g = Geometry({k: values[i] for (k, values), i in zip(lists, digits)})
+        yield g if g.good else None
+        for at in range(len(lists) - 1, -1, -1):
+            digits[at] += 1
+            if digits[at] < len(lists[at][1]):
+                break
+            digits[at] = 0
+        else:
+            return
+
+
+def tail_bits_fit(tail, element, size, entry):
+    if not isinstance(entry, dict) or set(entry) != {"stale", "fill"}:
+        return False
+    if not all(isinstance(v, str) and re.fullmatch("[0-9a-f]{%d}" % (2 * size), v) for v in entry.values()):
+        return False
+    stale, fill = int(entry["stale"], 16), int(entry["fill"], 16)
+    above = {"f16": 0x7C00, "bf16": 0x7F80, "f32": 0x7F800000, "fp8_e4m3": 0x7E}[element]
+    is_nan = lambda bits: bits & ((1 << (8 * size - 1)) - 1) > above
+    if tail == "zero":
+        return stale == fill == 0
+    if fill == 0 or stale == fill or is_nan(fill):
+        return False
+    return is_nan(stale) if tail == "nan" else stale != 0 and not is_nan(stale)
+
+
+# ---- the program -----------------------------------------------------------------------------------
+
+
+def conclusion(code, verifier):
+    if code == 2:
+        return "sound, but the signature was NOT checked: openssl is not there"
+    if code == 4:
+        return "sound, but " + ("it holds FAILED or UNPROVEN rows" if verifier.positions else "nothing at all was checked")
+    return {0: "sound", 1: "unreadable", 3: "refused"}[code]
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Verify a kvgrid certificate, independently of kvgrid.")
+    parser.add_argument("cert")
+    parser.add_argument("--trust", metavar="FILE", help="public keys; else $KVGRID_TRUST, else the config folder")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--allow-unproven", action="store_true")
+    args = parser.parse_args()
+    try:
+        with open(args.cert, "rb") as f:
+            data = f.read(BYTES_MAX + 1)
+        trusted = find_trust(args.trust)
+    except (OSError, ValueError) as error:
+        print("verify.py: %s" % error, file=sys.stderr)
+        return 1
+    v = Verifier(trusted).verify(data)
+    code = v.exit_code(args.allow_unproven)
+    if not v.signature_checked:
+        print("verify.py: the signature was not checked: the openssl program is needed for that", file=sys.stderr)
+    if args.format == "json":
+        print(json.dumps({"conclusion": conclusion(code, v), "exit": code, "key_id": v.key_id, "rows": v.rows,
+                          "signature_checked": v.signature_checked, "verdicts": v.claimed,
+                          "faults": [{"code": NAMES[c], "path": p, "expected": e, "actual": a} for c, p, e, a in v.faults]},
+                         sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+        return code
+    for c, p, e, a in v.faults:
+        print("%s %s: expected %s, found %s" % (NAMES[c], p, e, a))
+    if v.rows:
+        print("%d rows, %s" % (v.rows, ", ".join("%d %s" % (n, k) for k, n in v.claimed.items() if n)))
+    print("%s%s" % (conclusion(code, v), ": %d faults" % len(v.faults) if v.faults else ""))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
