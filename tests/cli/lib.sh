@@ -139,7 +139,7 @@ CERT=$KV_WORK/shared/published.cert.json
 make_key()
 {
     sanitizer_env keygen
-    "$KVGRID" keygen "$KEY"
+    "$KVGRID" keygen "$KEY" >/dev/null
 }
 make_cert()
 {
