@@ -6,7 +6,7 @@ const kv_command kv_commands[] = {
     {"run", "[CAMPAIGN]", "run a campaign over all ranks and write a signed certificate",
      "CAMPAIGN is a JSON file; without one, --geometry and --pairs say what to check. Start it alone, with\n"
      "mpirun -n 8 kvgrid run ..., or with srun kvgrid run ... Default output: NAME.cert.json.",
-     "out key pass-fd layouts select pairs geometry tail seed device timeout progress require subject allow-unproven format", 0, 1, kv_cmd_run},
+     "out key pass-fd layouts select pairs geometry tail seed device state timeout time-limit progress require subject allow-unproven format", 0, 1, kv_cmd_run},
     {"plan", "[CAMPAIGN]", "cells, bytes, memory and work, without running",
      NULL, "layouts select pairs geometry tail seed ranks format", 0, 1, kv_cmd_plan},
     {"verify", "CERT", "re-derive everything a certificate says, and check its signature",
@@ -15,6 +15,10 @@ const kv_command kv_commands[] = {
     {"show", "CERT [PAIR]", "matrix of grades, or one pair (\"SRC->DST\") in full", NULL, "format", 1, 2, kv_cmd_show},
     {"explain", "SRC DST", "one pair at one geometry, at once: grade, words, reason, strides", NULL,
      "geometry layouts tail seed format", 2, 2, kv_cmd_explain},
+    {"export", "CERT", "a verified certificate in a format that other tools read",
+     "Formats: --intoto. A certificate that verify refuses is not exported; FAILED and UNPROVEN rows are, as what they\n"
+     "are. Exit code 0 written, 1 unreadable, 3 refused.",
+     "intoto out key pass-fd trust", 1, 1, kv_cmd_export},
     {"layouts", "[NAME]", "the declared layouts", NULL, "layouts format", 0, 1, kv_cmd_layouts},
     {"keygen", "FILE", "secret key to FILE (mode 0600), public key to FILE.pub; never overwrites", NULL, "seal pass-fd", 1, 1,
      kv_cmd_keygen},

@@ -152,6 +152,14 @@ static json_t *catalogue_new(const kv_campaign *c, kv_err *err)
     return list;
 }
 
+kv_rc kv_doc_campaign_digest(const kv_campaign *c, char out[KV_HASH_HEX], kv_err *err)
+{
+    json_t *catalogue = catalogue_new(c, err);
+    kv_rc rc = catalogue != NULL ? kv_cert_campaign_digest(c->spec, catalogue, out, err) : KV_FAIL(err, KV_ENOMEM, "no memory for a digest");
+    json_decref(catalogue);
+    return rc;
+}
+
 static json_t *geometries_new(const kv_campaign *c)
 {
     json_t *list = json_array();

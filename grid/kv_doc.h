@@ -16,6 +16,9 @@ typedef struct {
 } kv_observed;
 void kv_observe(const kv_campaign *c, const kv_row *rows, kv_observed *out);
 
+/* campaign.digest: over the spec and the digests of all layouts. */
+kv_rc kv_doc_campaign_digest(const kv_campaign *c, char out[KV_HASH_HEX], kv_err *err) KV_MUST_USE;
+
 /* What depends on the machine and the moment; borrowed. */
 typedef struct {
     int ranks;

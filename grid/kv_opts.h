@@ -9,10 +9,10 @@
 
 /* Values of all options; a command reads those in its set. Pointers borrow argv. */
 typedef struct {
-    const char *out, *key, *trust, *layouts, *pairs, *tail, *device, *progress, *format, *select, *require, *subject;
+    const char *out, *key, *trust, *layouts, *pairs, *tail, *device, *progress, *format, *select, *require, *subject, *state;
     const char *geometry[KV_OPTS_LIST_MAX];
     int n_geometry;
-    int64_t seed, timeout_s, pass_fd, ranks, repeat, seal, allow_unproven, allow_emulated, intoto, help;
+    int64_t seed, timeout_s, time_limit_s, pass_fd, ranks, repeat, seal, allow_unproven, allow_emulated, intoto, help;
     const char *positional[KV_POSITIONAL_MAX];
     int n_positional;
     bool json; /* --format json */

@@ -1,0 +1,134 @@
+/* kvgrid export: a verified certificate in a format that other tools read. A new format is a row of `formats` and
+ * an option. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/kv_file.h"
+#include "certs/kv_intoto.h"
+#include "certs/kv_json.h"
+#include "certs/kv_verify.h"
+#include "grid/kv_ask.h"
+#include "grid/kv_exit.h"
+
+/* What a format is made from: the bytes that were verified, parsed. */
+typedef struct {
+    const char *path;
+    kv_buf bytes;
+    json_t *doc;
+} certificate;
+
+typedef struct {
+    const char *option, *what;
+    size_t where; /* of its flag in kv_opts */
+    kv_rc (*make)(const kv_opts *o, const certificate *c, kv_buf *out, kv_err *err);
+} export_format;
+
+static kv_rc make_intoto(const kv_opts *o, const certificate *c, kv_buf *out, kv_err *err)
+{
+    const char *slash = strrchr(c->path, '/');
+    const kv_intoto_source source = {c->doc, slash != NULL ? slash + 1 : c->path, c->bytes.data, c->bytes.len};
+    kv_pass *pass = NULL;
+    kv_key *key = NULL;
+    char *key_path = NULL;
+    json_t *statement = NULL;
+    kv_rc rc;
+    KV_TRY(rc, out, kv_key_find_path(o->key, &key_path, err));
+    KV_TRY(rc, out, kv_pass_find((int)o->pass_fd, &pass, err));
+    KV_TRY(rc, out, kv_key_load(key_path, pass, &key, err));
+    KV_TRY(rc, out, kv_intoto_statement(&source, &statement, err));
+    rc = kv_intoto_envelope(statement, key, out, err);
+out:
+    json_decref(statement);
+    kv_key_free(key);
+    kv_pass_free(pass);
+    kv_free(key_path);
+    return rc;
+}
+
+static const export_format formats[] = {
+    {"intoto", "an in-toto test-result statement in a signed DSSE envelope", offsetof(kv_opts, intoto), make_intoto},
+};
+#define N_FORMATS (sizeof formats / sizeof formats[0])
+
+/* The one format that was asked for. */
+static kv_rc choose(const kv_opts *o, const export_format **out, kv_err *err)
+{
+    kv_buf known = {0};
+    kv_rc rc;
+    size_t n = 0;
+    for (size_t i = 0; i < N_FORMATS; i++) {
+        if (*(const int64_t *)(const void *)((const char *)o + formats[i].where) != 0) {
+            *out = &formats[i];
+            n++;
+        }
+        KV_TRY(rc, out,
+               kv_buf_printf(&known, err, "%s--%s (%s)", i > 0 ? ", " : "", formats[i].option, formats[i].what));
+    }
+    rc = n == 1 ? KV_OK : KV_FAIL(err, KV_EINVAL, "export: name one format: %s", known.data);
+out:
+    kv_buf_free(&known);
+    return rc;
+}
+
+/* The answer would replace the certificate that it is made from. */
+static bool is_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* Verifies c->bytes; *code is 1 or 3 and err says why where they are refused. */
+static kv_rc check(const kv_opts *o, const certificate *c, int *code, kv_err *err)
+{
+    kv_verify_report report = {0};
+    kv_trust *trust = NULL;
+    char *trust_path = NULL;
+    kv_rc rc;
+    KV_TRY(rc, out, kv_trust_find_path(o->trust, &trust_path, err));
+    if (trust_path != NULL) KV_TRY(rc, out, kv_trust_load(trust_path, &trust, err));
+    KV_TRY(rc, out, kv_verify_bytes(c->bytes.data, c->bytes.len, trust, NULL, &report, err));
+    if (report.exit_code != KV_EXIT_OK && report.exit_code != KV_EXIT_WORSE) {
+        const kv_fault *f = report.faults; /* refused, so there is one */
+        rc = KV_FAIL(err, KV_ESIG, "%s: refused, not exported: %s at %s (%zu faults; kvgrid verify lists them)",
+                     c->path, kv_hcode_name(f->code), f->path, report.n_faults + report.unlisted);
+        *code = report.exit_code;
+    }
+out:
+    kv_trust_free(trust);
+    kv_free(trust_path);
+    kv_verify_report_free(&report);
+    return rc;
+}
+
+int kv_cmd_export(const kv_opts *o, int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    kv_err err = {0};
+    certificate c = {.path = o->positional[0]};
+    kv_buf text = {0};
+    const export_format *format = NULL;
+    int refused = KV_EXIT_OK;
+    kv_rc rc;
+    KV_TRY(rc, out, choose(o, &format, &err));
+    if (o->out != NULL && is_same_file(o->out, c.path)) {
+        rc = KV_FAIL(&err, KV_EINVAL, "-o %s: is the certificate itself; name another file", o->out);
+        goto out;
+    }
+    KV_TRY(rc, out, kv_file_read(c.path, KV_VERIFY_BYTES_MAX, &c.bytes, &err));
+    KV_TRY(rc, out, check(o, &c, &refused, &err));
+    KV_TRY(rc, out, kv_json_parse(c.bytes.data, c.bytes.len, KV_VERIFY_BYTES_MAX, &c.doc, &err));
+    KV_TRY(rc, out, format->make(o, &c, &text, &err));
+    if (o->out != NULL)
+        rc = kv_file_write(o->out, text.data, text.len, 0644, KV_FILE_REPLACE, &err);
+    else
+        fwrite(text.data, 1, text.len, stdout);
+out:
+    kv_buf_free(&text);
+    kv_buf_free(&c.bytes);
+    json_decref(c.doc);
+    if (rc == KV_OK) return kv_ask_finish(KV_EXIT_OK);
+    const int code = kv_ask_fail(&err);
+    return refused != KV_EXIT_OK ? refused : code;
+}

@@ -1,0 +1,264 @@
+#include "grid/kv_journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/kv_file.h"
+
+#define HEAD "kvgrid.journal/v1 "
+#define SUM_DIGITS 16
+#define JOURNAL_LIMIT ((size_t)1 << 40)
+
+struct kv_journal {
+    int fd;
+    char *path, *lock;
+    int64_t end; /* bytes of whole lines */
+    double synced;
+    bool dirty;
+    kv_buf line;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void checksum(const char *text, size_t n, char out[SUM_DIGITS + 1])
+{
+    char hex[KV_HASH_HEX];
+    kv_hash_hex(text, n, hex);
+    memcpy(out, hex, SUM_DIGITS);
+    out[SUM_DIGITS] = '\0';
+}
+
+/* ---- reading ---------------------------------------------------------------------------- */
+
+typedef struct {
+    const kv_campaign *c;
+    kv_row *rows;
+    bool *done;
+    int64_t n_done;
+    const char *path;
+    kv_err *err;
+} reader;
+
+/* One whole line without its newline. KV_EFORMAT where it is not a good one. */
+static kv_rc read_line(const reader *r, const char *line, size_t n, kv_row *row)
+{
+    char sum[SUM_DIGITS + 1];
+    if (n < SUM_DIGITS + 2 || line[SUM_DIGITS] != ' ') return KV_FAIL(r->err, KV_EFORMAT, "is no journal line");
+    checksum(line + SUM_DIGITS + 1, n - SUM_DIGITS - 1, sum);
+    if (memcmp(sum, line, SUM_DIGITS) != 0) return KV_FAIL(r->err, KV_EFORMAT, "its checksum is wrong");
+    return kv_row_decode(r->c, line + SUM_DIGITS + 1, n - SUM_DIGITS - 1, row, r->err);
+}
+
+/* Whether two rows of one cell say the same (where they ran does not matter). */
+static bool same_row(const kv_row *a, const kv_row *b)
+{
+    kv_row x = *a, y = *b;
+    memset(x.failed_at, 0, sizeof x.failed_at);
+    memset(y.failed_at, 0, sizeof y.failed_at);
+    kv_buf s = {0}, t = {0};
+    const bool same = kv_row_encode(&x, &s, NULL) == KV_OK && kv_row_encode(&y, &t, NULL) == KV_OK && s.len == t.len &&
+                      memcmp(s.data, t.data, s.len) == 0;
+    kv_buf_free(&s);
+    kv_buf_free(&t);
+    return same;
+}
+
+static kv_rc take_row(reader *r, const kv_row *row, int64_t number)
+{
+    kv_row *slot = &r->rows[row->cell];
+    const bool failed = row->verdict == KV_VERDICT_FAILED;
+    if (r->done[row->cell] && !failed && !same_row(slot, row)) {
+        char id[KV_PAIR_ID_TEXT];
+        kv_cell_pair_id(r->c, &r->c->cells[row->cell], id);
+        return KV_FAIL(r->err, KV_EFORMAT, "%s: line %" PRId64 ": cell %" PRId64 " (%s) stands twice with different results", r->path, number,
+                       row->cell, id);
+    }
+    if (failed || r->done[row->cell]) return KV_OK; /* FAILED rows run again */
+    *slot = *row;
+    r->done[row->cell] = true;
+    r->n_done++;
+    return KV_OK;
+}
+
+static kv_rc check_head(const reader *r, const char *line, size_t n, const char *digest)
+{
+    const size_t head = strlen(HEAD);
+    if (n != head + strlen(digest) || memcmp(line, HEAD, head) != 0)
+        return KV_FAIL(r->err, KV_EFORMAT, "%s: line 1 is not the head of a journal", r->path);
+    if (memcmp(line + head, digest, strlen(digest)) == 0) return KV_OK;
+    return KV_FAIL(r->err, KV_EFORMAT, "%s: belongs to another campaign (digest %.16s..., this one is %.16s...): its campaign file or a layout "
+                   "was changed; use another --state folder", r->path, line + head, digest);
+}
+
+/* Reads all lines; *good is where the last whole good line ends. */
+static kv_rc read_lines(reader *r, const kv_buf *text, const char *digest, int64_t *good)
+{
+    size_t at = 0;
+    *good = 0;
+    for (int64_t number = 1; at < text->len; number++) {
+        const char *line = text->data + at, *newline = memchr(line, '\n', text->len - at);
+        kv_row row;
+        if (newline == NULL) return KV_OK; /* torn: that cell runs again */
+        const size_t n = (size_t)(newline - line), next = at + n + 1;
+        kv_rc rc = number == 1 ? check_head(r, line, n, digest) : read_line(r, line, n, &row);
+        if (rc == KV_EFORMAT && number > 1) {
+            if (next == text->len) { /* a last line that was torn inside */
+                kv_err_clear(r->err);
+                return KV_OK;
+            }
+            kv_err_prefix(r->err, "%s: line %" PRId64, r->path, number);
+        }
+        if (rc == KV_OK && number > 1) rc = take_row(r, &row, number);
+        if (rc != KV_OK) return rc;
+        at = next;
+        *good = (int64_t)at;
+    }
+    return KV_OK;
+}
+
+static kv_rc read_journal(kv_journal *j, reader *r, const char *digest)
+{
+    kv_buf text = {0};
+    kv_rc rc = KV_OK;
+    j->end = 0;
+    if (!kv_path_exists(j->path)) return KV_OK;
+    KV_TRY(rc, out, kv_file_read(j->path, JOURNAL_LIMIT, &text, r->err));
+    rc = read_lines(r, &text, digest, &j->end);
+out:
+    kv_buf_free(&text);
+    return rc;
+}
+
+/* ---- writing ---------------------------------------------------------------------------- */
+
+/* Appends n bytes whole or not at all. */
+static kv_rc append(kv_journal *j, const char *bytes, size_t n, kv_err *err)
+{
+    size_t put = 0;
+    while (put < n) {
+        const ssize_t w = pwrite(j->fd, bytes + put, n - put, (off_t)j->end + (off_t)put);
+        if (w < 0 && errno == EINTR) continue;
+        if (w <= 0) {
+            const int why = errno;
+            if (ftruncate(j->fd, (off_t)j->end) != 0) return KV_FAIL(err, KV_EWRITE, "%s: cannot be written, nor cut back: %s", j->path, strerror(why));
+            return KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s; the rows before this one are kept, run again with the same --state",
+                           j->path, strerror(why));
+        }
+        put += (size_t)w;
+    }
+    j->end += (int64_t)n;
+    j->dirty = true;
+    return KV_OK;
+}
+
+static kv_rc sync_now(kv_journal *j, kv_err *err)
+{
+    j->synced = now_s();
+    if (!j->dirty) return KV_OK;
+    j->dirty = false;
+    return fsync(j->fd) == 0 ? KV_OK : KV_FAIL(err, KV_EWRITE, "%s: cannot be synced: %s", j->path, strerror(errno));
+}
+
+kv_rc kv_journal_add(kv_journal *j, const kv_campaign *c, const kv_row *row, kv_err *err)
+{
+    kv_rc rc;
+    kv_buf text = {0};
+    char sum[SUM_DIGITS + 1];
+    (void)c;
+    j->line.len = 0;
+    KV_TRY(rc, out, kv_row_encode(row, &text, err));
+    checksum(text.data, text.len, sum);
+    KV_TRY(rc, out, kv_buf_printf(&j->line, err, "%s %s\n", sum, text.data));
+    KV_TRY(rc, out, append(j, j->line.data, j->line.len, err));
+    if (now_s() - j->synced >= KV_JOURNAL_SYNC_S) rc = sync_now(j, err);
+out:
+    kv_buf_free(&text);
+    return rc;
+}
+
+/* ---- life ------------------------------------------------------------------------------- */
+
+static char *path_in(const char *dir, const char *name)
+{
+    const size_t n = strlen(dir) + strlen(name) + 2;
+    char *p = kv_alloc(n, 1);
+    if (p != NULL) snprintf(p, n, "%s/%s", dir, name);
+    return p;
+}
+
+static void journal_free(kv_journal *j)
+{
+    if (j->fd >= 0) close(j->fd);
+    kv_buf_free(&j->line);
+    kv_free(j->path);
+    kv_free(j->lock);
+    kv_free(j);
+}
+
+static kv_rc open_locked(kv_journal *j, const kv_campaign *c, const char *digest, kv_row *rows, bool *done, int64_t *n_done,
+                         kv_err *err)
+{
+    reader r = {.c = c, .rows = rows, .done = done, .path = j->path, .err = err};
+    kv_rc rc;
+    KV_TRY(rc, out, read_journal(j, &r, digest));
+    j->fd = open(j->path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (j->fd < 0 || ftruncate(j->fd, (off_t)j->end) != 0) {
+        rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", j->path, strerror(errno));
+        goto out;
+    }
+    if (j->end == 0) {
+        char head[sizeof HEAD + KV_HASH_HEX + 2];
+        const int n = snprintf(head, sizeof head, HEAD "%s\n", digest);
+        KV_TRY(rc, out, append(j, head, (size_t)n, err));
+    }
+    KV_TRY(rc, out, sync_now(j, err));
+    *n_done = r.n_done;
+out:
+    return rc;
+}
+
+kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows, bool *done,
+                      int64_t *n_done, kv_journal **out, kv_err *err)
+{
+    kv_rc rc;
+    if (mkdir(dir, 0777) != 0 && !(errno == EEXIST && kv_path_is_dir(dir)))
+        return KV_FAIL(err, KV_EWRITE, "%s: the state folder cannot be made: %s", dir, strerror(errno));
+    kv_journal *j = kv_alloc(1, sizeof *j);
+    if (j == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for the journal");
+    j->fd = -1;
+    j->path = path_in(dir, "journal");
+    j->lock = path_in(dir, "lock");
+    if (j->path == NULL || j->lock == NULL) {
+        rc = KV_FAIL(err, KV_ENOMEM, "no memory for the journal");
+        goto out_free;
+    }
+    KV_TRY(rc, out_free, kv_lock_take(j->lock, err));
+    KV_TRY(rc, out_unlock, open_locked(j, c, campaign_digest, rows, done, n_done, err));
+    *out = j;
+    return KV_OK;
+out_unlock:
+    kv_lock_release(j->lock);
+out_free:
+    journal_free(j);
+    return rc;
+}
+
+kv_rc kv_journal_close(kv_journal *j, kv_err *err)
+{
+    if (j == NULL) return KV_OK;
+    kv_rc rc = sync_now(j, err);
+    kv_lock_release(j->lock);
+    journal_free(j);
+    return rc;
+}

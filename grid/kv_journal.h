@@ -1,0 +1,44 @@
+/* The journal of a run: finished rows, one checksummed line each, so that an interrupted run goes on.
+ *
+ * A state folder holds `lock` while a run uses it and `journal`:
+ *   line 1   kvgrid.journal/v1 <campaign digest>
+ *   others   <16 hex digits: BLAKE2b of the rest> <row as a JSON list>
+ * A last line without its end, or with a wrong checksum, is a torn write: it is cut off and that cell runs again.
+ * A bad line before the last is an error that names it. A cell may stand twice with the same row; another row
+ * is an error, but for FAILED rows, which run again and are replaced.
+ * Lines are written as rows arrive and synced to disk at most KV_JOURNAL_SYNC_S seconds later, and at the end. */
+#ifndef KV_JOURNAL_H
+#define KV_JOURNAL_H
+
+#include "grid/kv_row.h"
+
+#define KV_JOURNAL_SYNC_S 1.0
+
+typedef struct kv_journal kv_journal;
+
+/* Opens (or makes) a state folder for a campaign: takes its lock, reads the rows that stand there into rows[cell] and sets
+ * done[cell] (arrays of c->n_cells, zeroed by the caller; FAILED rows are not done). *n_done counts them.
+ * KV_EEXIST: another run holds the lock. KV_EFORMAT: a bad line, a conflict, another campaign's state. */
+kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows, bool *done,
+                      int64_t *n_done, kv_journal **out, kv_err *err) KV_MUST_USE;
+
+/* Appends one row. On KV_EWRITE the file is cut back to its last whole line. */
+kv_rc kv_journal_add(kv_journal *j, const kv_campaign *c, const kv_row *row, kv_err *err) KV_MUST_USE;
+
+/* Syncs, gives the lock back, frees j (NULL is fine). */
+kv_rc kv_journal_close(kv_journal *j, kv_err *err) KV_MUST_USE;
+
+/* ---- the row as text -------------------------------------------------------------------- */
+
+/* Appends a row as a JSON list; reads it back (every field checked for its range). */
+kv_rc kv_row_encode(const kv_row *row, kv_buf *out, kv_err *err) KV_MUST_USE;
+kv_rc kv_row_decode(const kv_campaign *c, const char *text, size_t n, kv_row *out, kv_err *err) KV_MUST_USE;
+
+/* ---- the lock --------------------------------------------------------------------------- */
+
+/* Makes path exclusively (works on NFS). A lock of this host whose process is gone is taken over; any other is
+ * KV_EEXIST with whose it is and what to do. */
+kv_rc kv_lock_take(const char *path, kv_err *err) KV_MUST_USE;
+void kv_lock_release(const char *path);
+
+#endif

@@ -1,0 +1,54 @@
+/* One run, seen from one rank: prepare, compute, finish. Internal to `kvgrid run`. */
+#ifndef KV_SESSION_H
+#define KV_SESSION_H
+
+#include <signal.h>
+#include <time.h>
+
+#include "certs/kv_key.h"
+#include "grid/kv_assurance.h"
+#include "grid/kv_cell_run.h"
+#include "grid/kv_demand.h"
+#include "grid/kv_journal.h"
+#include "grid/kv_opts.h"
+#include "grid/kv_plan.h"
+#include "grid/kv_progress.h"
+#include "mpi/kv_mpi.h"
+
+typedef struct {
+    const kv_opts *o;
+    kv_mpi *m;
+    kv_campaign c;
+    kv_plan plan;
+    kv_runner runner;
+    kv_demand demand;
+    bool *done;       /* cells whose rows stood in the journal; the same on all ranks */
+    int64_t *todo;    /* the others */
+    int64_t n_todo;
+    uint64_t *costs;  /* of each item: the cells to do, then the controls and limits */
+    struct timespec begin;
+    char started[32];
+    /* rank 0 only */
+    kv_progress progress;
+    char *out_path;
+    kv_key *key;
+    kv_row *rows; /* by cell */
+    kv_journal *journal;
+    int64_t n_resumed;
+    json_t *assured[KV_ASSURANCE_ITEMS]; /* made by the ranks that got these items */
+    json_t *devices, *versions, *subject;
+} kv_session;
+
+bool kv_session_is_root(const kv_session *s);
+double kv_session_seconds(const kv_session *s); /* since the program began */
+
+/* Campaign to all ranks, device, plan, demands, state; every refusal comes here, on all ranks. */
+kv_rc kv_session_prepare(kv_session *s, kv_err *err) KV_MUST_USE;
+/* All cells that are not done, and the controls. KV_EINTR: asked to stop, what is finished is kept. */
+kv_rc kv_session_compute(kv_session *s, kv_err *err) KV_MUST_USE;
+/* Rank 0 merges, signs, writes and tells; *code is the exit code. */
+kv_rc kv_session_finish(kv_session *s, int *code, kv_err *err) KV_MUST_USE;
+/* Everything but m. */
+void kv_session_free(kv_session *s);
+
+#endif
