@@ -92,6 +92,7 @@ out:
 
 typedef struct kv_reference {
     int64_t geometry, first_head, heads;
+    int32_t halves; /* a latent row decodes otherwise than one head */
     uint64_t seed;
     int32_t tokens[KV_DECODE_STEPS];
     char digest[KV_HASH_HEX];
@@ -112,7 +113,8 @@ static kv_rc reference(run *x, const kv_reference **out)
     const kv_index *ix = &x->ix[0];
     for (size_t i = 0; i < r->n_references; i++) {
         const kv_reference *k = &r->references[i];
-        if (k->geometry == x->cell->geometry && k->first_head == ix->first_head && k->heads == ix->heads && k->seed == x->c->seed) {
+        if (k->geometry == x->cell->geometry && k->first_head == ix->first_head && k->heads == ix->heads &&
+            k->halves == ix->halves && k->seed == x->c->seed) {
             *out = k;
             return KV_OK;
         }
@@ -125,6 +127,7 @@ static kv_rc reference(run *x, const kv_reference **out)
     k->geometry = x->cell->geometry;
     k->first_head = ix->first_head;
     k->heads = ix->heads;
+    k->halves = ix->halves;
     k->seed = x->c->seed;
     kv_hash h;
     kv_hash_init(&h);
@@ -167,6 +170,10 @@ static kv_rc decode_all(run *x)
         bool whole;
         KV_TRY(rc, out, build_source(x, &p));
         KV_TRY(rc, out, translate(x, 0, x->image[0], 1, x->image[1], x->fill, &whole));
+        if (!whole) { /* as in a gather: what writes outside reproduces nothing */
+            row->gather_agrees = false;
+            row->observed[KV_OBS_FORWARD] = KV_FALSE;
+        }
         if (row->converts) KV_TRY(rc, out, note_drift(x));
         for (int64_t l = 0; l < unit; l++) {
             kv_decode_result d;
