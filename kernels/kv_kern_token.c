@@ -370,7 +370,7 @@ kv_rc kv_token_ctx_new(uint64_t seed, int64_t layer, int64_t kv_heads, int64_t d
         return KV_FAIL(err, KV_EINVAL, "token leg: head_dim %lld and %lld, not 1 to %d", (long long)dim_k,
                        (long long)dim_v, KV_TOKEN_DIM_MAX);
     kv_token_ctx *c = kv_alloc(1, sizeof *c);
-    if (c == NULL) return KV_FAIL(err, KV_ENOMEM, "token leg: context");
+    if (c == NULL) return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for its context");
     c->heads = kv_heads;
     c->dim_k = dim_k;
     c->dim_v = dim_v;
@@ -384,7 +384,7 @@ kv_rc kv_token_ctx_new(uint64_t seed, int64_t layer, int64_t kv_heads, int64_t d
     c->embed = kv_alloc((size_t)floats, sizeof *c->embed);
     if (c->embed == NULL) {
         kv_free(c);
-        return KV_FAIL(err, KV_ENOMEM, "token leg: %lld weights", (long long)floats);
+        return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %lld weights", (long long)floats);
     }
     fill_all(c, seed, layer);
     *out = c;
@@ -452,9 +452,9 @@ kv_rc kv_token_decode(const kv_token_ctx *ctx, kv_elem elem, int64_t tokens, con
     int64_t floats;
     s.k = (half){.src = k, .dim = ctx->dim_k, .pad = ctx->pad_k};
     s.v = (half){.src = v, .dim = ctx->dim_v, .pad = ctx->pad_v};
-    if (!plan_scratch(&s, &floats)) return KV_FAIL(err, KV_ENOMEM, "token leg: %lld tokens", (long long)tokens);
+    if (!plan_scratch(&s, &floats)) return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %lld tokens", (long long)tokens);
     float *scratch = kv_alloc((size_t)floats, sizeof *scratch);
-    if (scratch == NULL) return KV_FAIL(err, KV_ENOMEM, "token leg: %lld floats of scratch", (long long)floats);
+    if (scratch == NULL) return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %lld floats of scratch", (long long)floats);
     lay_out(&s, scratch);
     int32_t token = ctx->start;
     for (int32_t step = 0; step < STEPS; step++) {
