@@ -299,6 +299,15 @@ static inline kvt_desc kvt_random_desc(uint64_t *r, const kv_geometry *g, kv_sto
     return d;
 }
 
+/* The same, of the geometry's element type. */
+static inline kvt_desc kvt_random_desc_same(uint64_t *r, const kv_geometry *g, kv_store store)
+{
+    kvt_desc d;
+    do d = kvt_random_desc(r, g, store);
+    while (d.element >= 0);
+    return d;
+}
+
 static inline kv_geometry kvt_random_geometry(uint64_t *r, bool latent, bool one_width)
 {
     static const int64_t widths[] = {1, 2, 3, 4, 5, 6, 8, 12};

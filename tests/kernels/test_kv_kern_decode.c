@@ -93,11 +93,8 @@ static void decode__is_the_same_through_every_layout(void **state)
     for (int i = 0; i < 500; i++) {
         const kv_store store = (kv_store)(i % 3);
         kv_geometry g = kvt_random_geometry(&r, store == KV_STORE_LATENT, store != KV_STORE_SEPARATE);
-        kvt_desc desc = kvt_random_desc(&r, &g, store);
+        kvt_desc desc = kvt_random_desc_same(&r, &g, store); /* another type is another cache */
         if (store != KV_STORE_LATENT && kvt_one_in(&r, 3)) kvt_shard(&r, &g, &desc, NULL);
-        if (desc.element >= 0) g.element = (kv_elem)desc.element; /* another type is another cache */
-        if (desc.page_stride_bytes > 0) desc.page_stride_bytes *= 4;
-        if (desc.x_bytes > 0) desc.x_bytes = kv_elem_bytes(g.element);
         char text[KVT_TEXT];
         kvt_desc_text(&desc, "d", text);
         kv_layout *l = kvt_layout(text);
