@@ -21,7 +21,8 @@ static const char document[] =
     "{'check':'pair','pair_id':'a->b','geometry':0,'params':{'tail':'zero'},'verdict':'EXACT_BYTE','proof':{'positions_"
     "checked':9}},"
     "{'check':'pair','pair_id':'a->b','geometry':0,'params':{'tail':'stale'},'verdict':'EXACT_TOKEN','proof':{}},"
-    "{'check':'pair','pair_id':'a->c','geometry':0,'params':{},'verdict':'NOT_EXACT','proof':{}}]}";
+    "{'check':'pair','pair_id':'a->c','geometry':0,'params':{},'verdict':'NOT_EXACT','transformations':['reblock','"
+    "requantize'],'proof':{}}]}";
 
 static json_t *statement_of(json_t *doc, const char *file_name, const char *bytes)
 {
@@ -120,6 +121,13 @@ static void result__is_the_worst_of_all_tests(void **state)
     expect(s, "predicate", "result", "'FAILED'");
     expect(s, "predicate", "failedTests", "['b->a@L=1,T=7,H=1,D=4,Dv=2,e=bf16']");
     expect(s, "predicate", "warnedTests", "['a->c@L=3,T=40,H=2,D=8,e=f16']");
+    json_decref(s);
+    json_decref(doc);
+    doc = kvt_json(document); /* not exact, though the element types are equal: a wrong translator */
+    json_array_remove(json_object_get(json_array_get(json_object_get(doc, "rows"), 3), "transformations"), 1);
+    s = statement_of(doc, "c", "");
+    expect(s, "predicate", "result", "'FAILED'");
+    expect(s, "predicate", "failedTests", "['a->c@L=3,T=40,H=2,D=8,e=f16']");
     json_decref(s);
     json_decref(doc);
     static const char *const lists[] = {"checks", "controls"}; /* the verifier refuses these; nobody says PASSED */
