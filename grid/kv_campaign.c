@@ -9,6 +9,7 @@
 #include "certs/kv_cert_names.h"
 #include "certs/kv_json.h"
 #include "grid/kv_cells.h"
+#include "grid/kv_write_out.h"
 #include "layouts/kv_layout_json.h"
 
 #define CAMPAIGN_LIMIT ((size_t)64 << 20)
@@ -343,6 +344,7 @@ kv_rc kv_campaign_load(const char *path, kv_campaign *out, kv_err *err)
     }
     KV_TRY(rc, out, load_layouts(json_object_get(doc, "layouts"), path, &all, err));
     json_object_del(doc, "layouts");
+    KV_TRY(rc, out, kv_write_out(doc, &all, path, err));
     KV_TRY(rc, out, kv_campaign_build(doc, &all, path, out, err));
 out:
     kv_catalogue_free(&all);

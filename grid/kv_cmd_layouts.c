@@ -5,6 +5,7 @@
 
 #include "grid/kv_ask.h"
 #include "grid/kv_exit.h"
+#include "grid/kv_write_out.h"
 
 static const char *const store_names[] = {"separate", "interleaved", "latent"};
 
@@ -58,6 +59,21 @@ static kv_rc print_all(const kv_catalogue *c, bool as_json, kv_err *err)
     return rc;
 }
 
+static kv_rc print_models(bool as_json, kv_err *err)
+{
+    json_t *models = NULL;
+    kv_rc rc = kv_models_new(&models, err);
+    if (rc == KV_OK && as_json) rc = kv_ask_print_json(models, err);
+    for (size_t i = 0; rc == KV_OK && !as_json && i < json_array_size(models); i++) {
+        const json_t *m = json_array_get(models, i);
+        printf("%-16s L=%-4lld H=%-3lld D=%-4lld %s\n", json_string_value(json_object_get(m, "name")),
+               (long long)json_integer_value(json_object_get(m, "layers")), (long long)json_integer_value(json_object_get(m, "kv_heads")),
+               (long long)json_integer_value(json_object_get(m, "head_dim")), json_string_value(json_object_get(m, "source")));
+    }
+    json_decref(models);
+    return rc;
+}
+
 int kv_cmd_layouts(const kv_opts *o, int argc, char **argv)
 {
     (void)argc;
@@ -66,6 +82,10 @@ int kv_cmd_layouts(const kv_opts *o, int argc, char **argv)
     kv_catalogue c = {0};
     char *used = NULL;
     kv_rc rc;
+    if (o->models) {
+        rc = print_models(o->json, &err);
+        goto out;
+    }
     KV_TRY(rc, out, kv_layouts_find(o->layouts, &c, &used, &err));
     if (o->n_positional == 0) {
         rc = print_all(&c, o->json, &err);

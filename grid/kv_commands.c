@@ -19,7 +19,7 @@ const kv_command kv_commands[] = {
      "Formats: --intoto. A certificate that verify refuses is not exported; FAILED and UNPROVEN rows are, as what they\n"
      "are. Exit code 0 written, 1 unreadable, 3 refused.",
      "intoto out key pass-fd trust", 1, 1, kv_cmd_export},
-    {"layouts", "[NAME]", "the declared layouts", NULL, "layouts format", 0, 1, kv_cmd_layouts},
+    {"layouts", "[NAME]", "the declared layouts", NULL, "layouts models format", 0, 1, kv_cmd_layouts},
     {"keygen", "FILE", "secret key to FILE (mode 0600), public key to FILE.pub; never overwrites", NULL, "seal pass-fd", 1, 1,
      kv_cmd_keygen},
     {"bench", "", "speed of each part as a ratio to a plain copy",

@@ -40,6 +40,7 @@ static const kv_opt table[] = {
     {"intoto", NULL, NULL, OPT_FLAG, AT(intoto), 0, 0, "an in-toto test-result statement in a signed DSSE envelope"},
     {"allow-emulated", NULL, NULL, OPT_FLAG, AT(allow_emulated), 0, 0, "a certificate made on an emulated device is not refused"},
     {"allow-unproven", NULL, NULL, OPT_FLAG, AT(allow_unproven), 0, 0, "UNPROVEN rows do not fail"},
+    {"models", NULL, NULL, OPT_FLAG, AT(models), 0, 0, "the model presets that campaigns may name, with their sources"},
     {"help", NULL, NULL, OPT_FLAG, AT(help), 0, 0, "this text"},
 };
 #define N_OPTIONS (sizeof table / sizeof table[0])
