@@ -1,0 +1,499 @@
+/* The verifier against sound, broken and torn certificates, and against certs/verify.py. The documents are
+ * made by tests/certs/mutations.py, which shares no code with either verifier. */
+#include "tests/kv_test.h"
+
+#include "certs/kv_cert.h"
+#include "certs/kv_json.h"
+#include "certs/kv_verify.h"
+
+static char dir[128];
+static kv_trust *trust;
+static kv_buf sound; /* the bytes of sound_published.json */
+
+static kv_verify_report verify(const void *bytes, size_t n, const kv_trust *trusted)
+{
+    kv_err err = {0};
+    kv_verify_report r = {0};
+    kvt_ok(kv_verify_bytes(bytes, n, trusted, NULL, &r, &err), &err);
+    return r;
+}
+
+static void put_codes(const kv_verify_report *r, char out[80])
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (int h = 0; h < KV_HCODE_COUNT; h++)
+        if (r->has[h]) n += (size_t)snprintf(out + n, 80 - n, "%sH%d", n > 0 ? "," : "", h);
+    if (n == 0) snprintf(out, 80, "-");
+}
+
+static kv_buf read_file(const char *name)
+{
+    kv_err err = {0};
+    kv_buf b = {0};
+    char *path = kvt_path(dir, name);
+    kvt_ok(kv_file_read(path, KV_VERIFY_BYTES_MAX, &b, &err), &err);
+    free(path);
+    return b;
+}
+
+static bool holds_code(const char *list, const char *code)
+{
+    const size_t n = strlen(code);
+    for (const char *p = strstr(list, code); p != NULL; p = strstr(p + 1, code))
+        if ((p == list || p[-1] == ',') && (p[n] == '\0' || p[n] == ',')) return true;
+    return false;
+}
+
+/* One line of expect.txt: NAME EXIT CODES. */
+static void check_expectation(char *line)
+{
+    char name[96], want_codes[64], file[128], codes[80];
+    int want_exit;
+    if (sscanf(line, "%95s %d %63s", name, &want_exit, want_codes) != 3) return; /* "?": no expectation */
+    snprintf(file, sizeof file, "%s.json", name);
+    kv_buf bytes = read_file(file);
+    kv_verify_report r = verify(bytes.data, bytes.len, trust);
+    put_codes(&r, codes);
+    if (r.exit_code != want_exit) fail_msg("%s: exit %d (%s), expected %d", name, r.exit_code, codes, want_exit);
+    if (strcmp(want_codes, "-") == 0 && r.n_faults > 0)
+        fail_msg("%s: %s %s: %s, not %s", name, codes, r.faults[0].path, r.faults[0].actual, r.faults[0].expected);
+    char *rest = want_codes;
+    for (char *code = strtok_r(want_codes, ",-", &rest); code != NULL; code = strtok_r(NULL, ",-", &rest))
+        if (!holds_code(codes, code)) fail_msg("%s: %s lacks %s", name, codes, code);
+    kv_verify_report_free(&r);
+    kv_buf_free(&bytes);
+}
+
+static void verify__gives_each_mutation_its_code(void **state)
+{
+    (void)state;
+    kv_buf expect = read_file("expect.txt");
+    char *rest = NULL;
+    int n = 0;
+    for (char *line = strtok_r(expect.data, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest), n++)
+        check_expectation(line);
+    assert_true(n > 150);
+    kv_buf_free(&expect);
+}
+
+static void verify__agrees_with_the_second_verifier(void **state)
+{
+    (void)state;
+    char command[512], name[96], want[128], got[192], file[128], codes[80];
+    snprintf(command, sizeof command, "python3 '%s/tests/certs/judge.py' '%s'", KV_SOURCE_DIR, dir);
+    FILE *lines = popen(command, "r");
+    assert_non_null(lines);
+    int n = 0;
+    while (fscanf(lines, "%95s %127[^\n]", name, want) == 2) {
+        snprintf(file, sizeof file, "%s.json", name);
+        kv_buf bytes = read_file(file);
+        kv_verify_report r = verify(bytes.data, bytes.len, trust);
+        put_codes(&r, codes);
+        snprintf(got, sizeof got, "%d %s", r.exit_code, codes);
+        if (strcmp(got, want) != 0) fail_msg("%s: kvgrid says %s, verify.py %s", name, got, want);
+        kv_verify_report_free(&r);
+        kv_buf_free(&bytes);
+        n++;
+    }
+    assert_int_equal(pclose(lines), 0);
+    assert_true(n > 200);
+}
+
+/* The fault of this code whose text holds the needle. */
+static void check_fault(const kv_verify_report *r, kv_hcode code, const char *needle)
+{
+    for (size_t i = 0; i < r->n_faults; i++)
+        if (r->faults[i].code == code && strstr(r->faults[i].actual, needle) != NULL) return;
+    fail_msg("no %s says \"%s\"", kv_hcode_name(code), needle);
+}
+
+static void h1__tells_wrong_unknown_and_no_trust_apart(void **state)
+{
+    (void)state;
+    kv_key *k = NULL;
+    kv_trust *other = NULL;
+    assert_int_equal(kv_key_new(NULL, &k, NULL), KV_OK);
+    assert_int_equal(kv_trust_of_key(k, &other, NULL), KV_OK);
+    kv_verify_report r = verify(sound.data, sound.len, NULL);
+    check_fault(&r, KV_H1_SIGNATURE_INVALID, "no trust given");
+    assert_true(r.signature_good);
+    assert_false(r.signer_trusted);
+    char id[KV_KEY_ID_HEX];
+    memcpy(id, r.key_id, sizeof id);
+    kv_verify_report_free(&r);
+    r = verify(sound.data, sound.len, other);
+    check_fault(&r, KV_H1_SIGNATURE_INVALID, "signer unknown");
+    check_fault(&r, KV_H1_SIGNATURE_INVALID, id); /* names the key id */
+    assert_int_equal(r.n_faults, 1);
+    kv_verify_report_free(&r);
+    kv_buf changed = read_file("h1_changed_run.json");
+    r = verify(changed.data, changed.len, trust);
+    check_fault(&r, KV_H1_SIGNATURE_INVALID, "signature wrong");
+    assert_int_equal(r.n_faults, 1);
+    kv_verify_report_free(&r);
+    kv_buf_free(&changed);
+    kv_trust_free(other);
+    kv_key_free(k);
+}
+
+static void report__is_told_as_text_and_as_json(void **state)
+{
+    (void)state;
+    kv_buf bytes = read_file("h4_one_position.json"), text = {0};
+    json_t *o = NULL;
+    kv_verify_report r = verify(bytes.data, bytes.len, trust);
+    assert_int_equal(kv_verify_text(&r, &text, NULL), KV_OK);
+    assert_non_null(strstr(text.data, "H4_PROOF_NOT_EXHAUSTIVE $.rows["));
+    assert_non_null(strstr(text.data, "].proof.positions_total: expected "));
+    assert_non_null(strstr(text.data, ", found 1\n"));
+    assert_non_null(strstr(text.data, "refused: 2 faults\n"));
+    kv_buf_free(&text);
+    assert_int_equal(kv_verify_json(&r, &text, NULL), KV_OK);
+    assert_int_equal(kv_json_parse(text.data, text.len, text.len, &o, NULL), KV_OK);
+    assert_int_equal(json_integer_value(json_object_get(o, "exit")), 3);
+    assert_int_equal(json_array_size(json_object_get(o, "faults")), 2);
+    json_decref(o);
+    kv_buf_free(&text);
+    kv_verify_report_free(&r);
+    kv_buf_free(&bytes);
+}
+
+static void allow_unproven__accepts_unproven_rows_alone(void **state)
+{
+    (void)state;
+    static const kv_verify_opts opts = {.allow_unproven = true};
+    static const struct {
+        const char *name;
+        int exit_code;
+    } cases[] = {{"sound_unproven.json", 0}, {"sound_failed.json", 4}, {"sound_all_unproven.json", 4}};
+    for (size_t i = 0; i < KVT_COUNT(cases); i++) {
+        kv_buf bytes = read_file(cases[i].name);
+        kv_verify_report r = {0};
+        assert_int_equal(kv_verify_bytes(bytes.data, bytes.len, trust, &opts, &r, NULL), KV_OK);
+        assert_int_equal(r.exit_code, cases[i].exit_code);
+        kv_verify_report_free(&r);
+        kv_buf_free(&bytes);
+    }
+}
+
+static void verify_file__names_what_cannot_be_read(void **state)
+{
+    (void)state;
+    kv_verify_report r = {0};
+    kv_err err = {0};
+    char *cert = kvt_path(dir, "sound_published.json"), *keys = kvt_path(dir, "trusted.pub");
+    assert_int_equal(kv_verify_file(cert, keys, NULL, &r, &err), KV_OK);
+    assert_int_equal(r.exit_code, 0);
+    assert_string_equal(r.campaign, "published");
+    assert_int_equal(r.rows, 64);
+    assert_int_equal(r.verdicts[KV_VERDICT_EXACT_BYTE], 21);
+    kv_verify_report_free(&r);
+    kvt_refused(kv_verify_file("/no/such.json", keys, NULL, &r, &err), KV_EREAD, &err, "cert",
+                KVT_SAYS("/no/such.json"));
+    kvt_refused(kv_verify_file(cert, "/no/such.pub", NULL, &r, &err), KV_EREAD, &err, "trust",
+                KVT_SAYS("/no/such.pub"));
+    kvt_refused(kv_verify_file(cert, cert, NULL, &r, &err), KV_EREAD, &err, "trust", KVT_SAYS("65536"));
+    free(cert);
+    free(keys);
+}
+
+/* Cut anywhere or one bit flipped anywhere: never sound, never a crash. */
+static void verify__refuses_every_torn_and_flipped_document(void **state)
+{
+    (void)state;
+    uint64_t rng = 5;
+    for (size_t n = 0; n < sound.len; n += 1 + (size_t)kvt_below(&rng, 400)) {
+        kv_verify_report r = verify(sound.data, n, trust);
+        assert_int_equal(r.exit_code, 1);
+        kv_verify_report_free(&r);
+    }
+    for (int i = 0; i < 400; i++) {
+        const size_t at = (size_t)kvt_below(&rng, (int64_t)sound.len);
+        const char bit = (char)(1 << kvt_below(&rng, 8));
+        sound.data[at] = (char)(sound.data[at] ^ bit);
+        kv_verify_report r = verify(sound.data, sound.len, trust);
+        assert_true(r.exit_code == 1 || r.exit_code == 3);
+        kv_verify_report_free(&r);
+        sound.data[at] = (char)(sound.data[at] ^ bit);
+    }
+}
+
+static void verify__survives_every_failed_allocation(void **state)
+{
+    (void)state;
+    kv_buf bytes = read_file("h4_sampled.json");
+    for (long n = 0;; n += n < 60 ? 1 : 41) {
+        kv_verify_report r = {0};
+        kv_alloc_fail_after(n);
+        const kv_rc rc = kv_verify_bytes(bytes.data, bytes.len, trust, NULL, &r, NULL);
+        kv_alloc_fail_after(-1);
+        kv_verify_report_free(&r);
+        if (rc == KV_OK) break;
+        assert_int_equal(rc, KV_ENOMEM);
+    }
+    kv_buf_free(&bytes);
+}
+
+/* ---- every scalar of the body ------------------------------------------------------------------ */
+
+/* Fields that carry free text, or a measurement that only another run can repeat. A star stands for an index. */
+static const char *const not_derivable[] = {
+    "$.boundary.*", /* text */
+    "$.checks[*].detail",
+    "$.controls[*].detail",
+    "$.known_limits[*].text",
+    "$.method.reproduce",
+    "$.method.payload_kinds[*]",
+    "$.method.tail_bits.stale.*", /* any two patterns that keep the tail model */
+    "$.bindings[*].reason",
+    "$.rows[*].frontier_reason",
+    "CONVERSION.proof.roundtrip_diff_positions", /* measurements of rows whose element types differ */
+    "CONVERSION.proof.detail.worst_relative_error_ppm",
+    "CONVERSION.proof.decoded_tokens[*]",
+    "CONVERSION.proof.reference_tokens[*]",
+    "CONVERSION.proof.logits_digest",
+    "CONVERSION.proof.reference_logits_digest",
+    "CONVERSION.observations.roundtrip_diff_is_exactly_unread_padding",
+    "CONVERSION.observations.forward_reproduces_target",
+    "CONVERSION.proof.gather_agrees",
+    "CONVERSION.proof.source_bijective",
+    "CONVERSION.proof.dest_bijective",
+};
+
+/* Sanitizers make this ten times slower: then every seventh place is enough. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SCALAR_STEP 7
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SCALAR_STEP 7
+#endif
+#endif
+#ifndef SCALAR_STEP
+#define SCALAR_STEP 1
+#endif
+
+typedef struct {
+    json_t *doc;
+    kv_key *key;
+    kv_trust *trust;
+    const char *conversion; /* path of the conversion row around the current place, or NULL */
+    long met, seen, accepted;
+} scalars;
+
+/* Whether path is pattern, where * stands for anything without a dot or behind the last dot. */
+static bool fits(const char *pattern, const char *path)
+{
+    for (; *pattern != '\0'; pattern++) {
+        if (*pattern != '*') {
+            if (*path++ != *pattern) return false;
+            continue;
+        }
+        const char next = pattern[1];
+        if (next == '\0') return true;
+        while (*path != '\0' && *path != next) path++;
+    }
+    return *path == '\0';
+}
+
+static bool may_pass(const scalars *s, const char *path)
+{
+    char relative[256] = "";
+    if (s->conversion != NULL) snprintf(relative, sizeof relative, "CONVERSION%s", path + strlen(s->conversion));
+    for (size_t i = 0; i < KVT_COUNT(not_derivable); i++)
+        if (fits(not_derivable[i], path) || fits(not_derivable[i], relative)) return true;
+    return false;
+}
+
+static json_t *changed(const json_t *v)
+{
+    char text[1024];
+    if (json_is_boolean(v)) return json_boolean(json_is_false(v));
+    if (json_is_integer(v)) return json_integer(json_integer_value(v) + 1);
+    if (json_is_null(v)) return json_true();
+    snprintf(text, sizeof text, "%s", json_string_value(v)); /* another text of the same length and letters */
+    if (text[0] == '\0') return json_string("x");
+    text[0] = text[0] == '0' ? '1' : '0';
+    return json_string(text);
+}
+
+/* The document as it stands now, signed with a key that is trusted, must be refused. */
+static void check_change(scalars *s, const char *path)
+{
+    kv_buf bytes = {0};
+    assert_int_equal(kv_cert_seal(s->doc, s->key, &bytes, NULL), KV_OK);
+    kv_verify_report r = verify(bytes.data, bytes.len, s->trust);
+    s->seen++;
+    if (r.exit_code == 0) {
+        s->accepted++;
+        if (!may_pass(s, path)) fail_msg("%s was changed and nothing was said", path);
+    }
+    kv_verify_report_free(&r);
+    kv_buf_free(&bytes);
+}
+
+static void walk(scalars *s, json_t *v, const char *path);
+
+static void visit(scalars *s, json_t *parent, const char *key, size_t i, json_t *v, const char *path)
+{
+    if (json_is_object(v) || json_is_array(v)) {
+        const json_t *proof = json_object_get(v, "proof");
+        const bool conversion = json_is_object(json_object_get(proof, "detail"));
+        if (conversion) s->conversion = path;
+        walk(s, v, path);
+        if (conversion) s->conversion = NULL;
+        return;
+    }
+    if (s->met++ % SCALAR_STEP != 0) return;
+    json_incref(v);
+    if (key != NULL)
+        json_object_set_new(parent, key, changed(v));
+    else
+        json_array_set_new(parent, i, changed(v));
+    check_change(s, path);
+    if (key != NULL)
+        json_object_set_new(parent, key, v);
+    else
+        json_array_set_new(parent, i, v);
+}
+
+static void walk(scalars *s, json_t *v, const char *path)
+{
+    char inner[256];
+    if (json_is_array(v)) {
+        for (size_t i = 0; i < json_array_size(v); i++) {
+            snprintf(inner, sizeof inner, "%.200s[%zu]", path, i);
+            visit(s, v, NULL, i, json_array_get(v, i), inner);
+        }
+        return;
+    }
+    json_t *keys = json_array();
+    const char *key;
+    json_t *value;
+    json_object_foreach(v, key, value) json_array_append_new(keys, json_string(key));
+    for (size_t i = 0; i < json_array_size(keys); i++) {
+        key = json_string_value(json_array_get(keys, i));
+        if (strcmp(path, "$") == 0 &&
+            (strcmp(key, "run") == 0 || strcmp(key, "body_digest") == 0 || strcmp(key, "signature") == 0))
+            continue; /* not of the body; sealed anew */
+        snprintf(inner, sizeof inner, "%.200s.%s", path, key);
+        visit(s, v, key, 0, json_object_get(v, key), inner);
+    }
+    json_decref(keys);
+}
+
+static void verify__sees_every_changed_scalar_of_the_body(void **state)
+{
+    (void)state;
+    scalars s = {0};
+    uint8_t seed[32] = {3};
+    assert_int_equal(kv_key_new(seed, &s.key, NULL), KV_OK);
+    assert_int_equal(kv_trust_of_key(s.key, &s.trust, NULL), KV_OK);
+    assert_int_equal(kv_json_parse(sound.data, sound.len, sound.len, &s.doc, NULL), KV_OK);
+    walk(&s, s.doc, "$");
+    print_message("%ld scalars changed, %ld of them in fields that only a re-run can check\n", s.seen, s.accepted);
+    assert_true(s.met > 4000);
+    assert_true(s.accepted < s.seen / 10);
+    json_decref(s.doc);
+    kv_trust_free(s.trust);
+    kv_key_free(s.key);
+}
+
+/* ---- verify.py as a program ---------------------------------------------------------------------- */
+
+static int run_python(const char *environment, const char *arguments, kv_buf *out)
+{
+    char command[1024], piece[256];
+    /* the interpreter itself, as PATH may lead nowhere */
+    snprintf(
+        command, sizeof command,
+        "cd '%s' && p=$(python3 -c 'import sys; print(sys.executable)') && env %s \"$p\" '%s/certs/verify.py' %s 2>&1",
+        dir, environment, KV_SOURCE_DIR, arguments);
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    while (fgets(piece, sizeof piece, f) != NULL) assert_int_equal(kv_buf_puts(out, piece, NULL), KV_OK);
+    const int status = pclose(f);
+    return status / 256; /* the exit code of a program that ended by itself */
+}
+
+static void verify_py__has_the_exit_codes_and_options(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *environment, *arguments;
+        int exit_code;
+        const char *says;
+    } cases[] = {
+        {"", "sound_published.json --trust trusted.pub", 0, "sound\n"},
+        {"KVGRID_TRUST=trusted.pub", "sound_published.json", 0, "sound\n"},
+        {"-u KVGRID_TRUST XDG_CONFIG_HOME=/nonexistent", "sound_published.json", 3, "no trust given"},
+        {"PATH=/nonexistent", "sound_published.json --trust trusted.pub", 2, "signature was not checked"},
+        {"PATH=/nonexistent", "h4_sampled.json --trust trusted.pub", 3, "H4_PROOF_NOT_EXHAUSTIVE"},
+        {"", "h1_forged_signer.json --trust trusted.pub", 3, "signer unknown"},
+        {"", "h1_changed_run.json --trust trusted.pub", 3, "signature wrong"},
+        {"", "h0_torn.json --trust trusted.pub", 1, "H0_DOCUMENT_UNREADABLE"},
+        {"", "sound_unproven.json --trust trusted.pub", 4, "UNPROVEN"},
+        {"", "sound_unproven.json --trust trusted.pub --allow-unproven", 0, "sound\n"},
+        {"", "h4_sampled.json --trust trusted.pub --format json", 3, "\"code\":\"H4_PROOF_NOT_EXHAUSTIVE\""},
+        {"", "nothing.json --trust trusted.pub", 1, "nothing.json"},
+        {"", "sound_published.json --trust nothing.pub", 1, "nothing.pub"},
+        {"", "--no-such-option", 2, "usage"},
+    };
+    for (size_t i = 0; i < KVT_COUNT(cases); i++) {
+        kv_buf out = {0};
+        const int code = run_python(cases[i].environment, cases[i].arguments, &out);
+        if (code != cases[i].exit_code) fail_msg("%s: exit %d\n%s", cases[i].arguments, code, out.data);
+        if (strstr(out.data, cases[i].says) == NULL)
+            fail_msg("%s: does not say %s\n%s", cases[i].arguments, cases[i].says, out.data);
+        kv_buf_free(&out);
+    }
+}
+
+/* ---- the folder of documents ----------------------------------------------------------------------- */
+
+static int make_documents(void **state)
+{
+    (void)state;
+    char command[512];
+    kv_err err = {0};
+    kvt_folder(dir);
+    snprintf(command, sizeof command, "python3 '%s/tests/certs/mutations.py' '%s' --random 80 --campaigns 6",
+             KV_SOURCE_DIR, dir);
+    if (system(command) != 0) return 1;
+    char *path = kvt_path(dir, "trusted.pub");
+    kvt_ok(kv_trust_load(path, &trust, &err), &err);
+    free(path);
+    sound = read_file("sound_published.json");
+    return 0;
+}
+
+static int remove_documents(void **state)
+{
+    (void)state;
+    char command[256];
+    kv_trust_free(trust);
+    kv_buf_free(&sound);
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    return system(command);
+}
+
+int main(void)
+{
+    if (system("command -v python3 >/dev/null && command -v openssl >/dev/null") != 0) {
+        print_message("python3 and openssl are needed to make certificates\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(verify__gives_each_mutation_its_code),
+        cmocka_unit_test(verify__agrees_with_the_second_verifier),
+        cmocka_unit_test(h1__tells_wrong_unknown_and_no_trust_apart),
+        cmocka_unit_test(report__is_told_as_text_and_as_json),
+        cmocka_unit_test(allow_unproven__accepts_unproven_rows_alone),
+        cmocka_unit_test(verify_file__names_what_cannot_be_read),
+        cmocka_unit_test(verify__refuses_every_torn_and_flipped_document),
+        cmocka_unit_test(verify__survives_every_failed_allocation),
+        cmocka_unit_test(verify__sees_every_changed_scalar_of_the_body),
+        cmocka_unit_test(verify_py__has_the_exit_codes_and_options),
+    };
+    return cmocka_run_group_tests(tests, make_documents, remove_documents) != 0;
+}
