@@ -121,6 +121,7 @@ typedef struct {
     bool exhaustive;      /* values: every bit pattern, not payloads */
     const json_t *claims; /* or NULL */
     const json_t *floors; /* or NULL */
+    uint64_t part, parts; /* this certificate is part `part` (from 1) of `parts`; 1 of 1 for the whole */
 } kv_vf_campaign;
 
 /* A row's place among the cells. */
@@ -193,6 +194,8 @@ void kv_vf_guards(kv_vf *v);
 
 /* Lookup of a layout by name: its index, or n_layouts. */
 size_t kv_vf_find(const kv_vf *v, const char *name);
+/* Whether a cell belongs to this certificate's part of the campaign. */
+bool kv_vf_in_part(const kv_vf *v, uint64_t geometry, uint64_t src, uint64_t dst, uint64_t tail);
 /* Whether the campaign has this ordered pair. */
 bool kv_vf_in_campaign(const kv_vf *v, size_t src, size_t dst);
 const char *kv_vf_string(const json_t *object, const char *key); /* NULL where it is none */

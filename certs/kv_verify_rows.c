@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define CELLS_COUNTED ((uint64_t)1 << 32) /* a campaign of more cells has no certificate anyway */
 #define MISSING_LISTED 100 /* cells without a row that are named one by one */
 
 /* Index of the row's tail among the campaign's, or n_tails where params are not a cell's. */
@@ -47,6 +48,8 @@ static bool find_cell(kv_vf *v, const json_t *row, size_t i, kv_vf_cell *out)
                          json_object_get(row, "pair_id")))
         return false;
     if (!kv_vf_in_campaign(v, src, dst)) return undeclared(v, i, "pair_id", "a pair of the campaign", row);
+    if (!kv_vf_in_part(v, (uint64_t)geometry, src, dst, tail))
+        return undeclared(v, i, "pair_id", "a cell of this part of the campaign", row);
     *out = (kv_vf_cell){(uint32_t)geometry, (uint32_t)src, (uint32_t)dst, (uint32_t)tail, i};
     return true;
 }
@@ -173,14 +176,27 @@ static void note_possible(kv_vf *v, const kv_vf_cell *c)
         v->could_be_exact = true;
 }
 
+/* How many cells this certificate must have rows of. */
+static uint64_t cells_wanted(const kv_vf *v)
+{
+    const kv_vf_campaign *c = &v->campaign;
+    uint64_t want;
+    if (__builtin_mul_overflow((uint64_t)c->n_pairs, (uint64_t)v->n_geometries, &want) ||
+        __builtin_mul_overflow(want, (uint64_t)c->n_tails, &want))
+        return UINT64_MAX;
+    if (c->parts == 1 || want > CELLS_COUNTED) return want;
+    want = 0;
+    for (size_t g = 0; g < v->n_geometries; g++)
+        for (size_t p = 0; p < c->n_pairs; p++)
+            for (size_t t = 0; t < c->n_tails; t++) want += kv_vf_in_part(v, g, c->pairs[p].src, c->pairs[p].dst, t);
+    return want;
+}
+
 void kv_vf_missing(kv_vf *v)
 {
-    const uint64_t n_tails = v->campaign.n_tails;
-    uint64_t want, listed = 0;
+    const uint64_t n_tails = v->campaign.n_tails, want = cells_wanted(v);
+    uint64_t listed = 0;
     char text[64];
-    if (__builtin_mul_overflow((uint64_t)v->campaign.n_pairs, (uint64_t)v->n_geometries, &want) ||
-        __builtin_mul_overflow(want, n_tails, &want))
-        want = UINT64_MAX;
     const uint64_t missing = want - v->n_cells;
     /* every step meets a cell that has a row or one that has none, so this ends early enough */
     for (uint32_t g = 0; g < v->n_geometries; g++)
@@ -188,7 +204,7 @@ void kv_vf_missing(kv_vf *v)
             for (uint32_t t = 0; t < n_tails; t++) {
                 if (listed >= missing || listed >= MISSING_LISTED) goto listed_enough;
                 const kv_vf_cell cell = {g, v->campaign.pairs[p].src, v->campaign.pairs[p].dst, t, 0};
-                if (has_row(v, &cell)) continue;
+                if (has_row(v, &cell) || !kv_vf_in_part(v, g, cell.src, cell.dst, t)) continue;
                 missing_fault(v, &cell);
                 note_possible(v, &cell);
                 listed++;

@@ -187,6 +187,35 @@ bool kv_vf_in_campaign(const kv_vf *v, size_t src, size_t dst)
     return c->n_pairs > 0 && bsearch(&key, c->pairs, c->n_pairs, sizeof key, by_pair) != NULL;
 }
 
+/* The part of a cell is a hash of its number, so that parts are alike whatever the pairs are. */
+bool kv_vf_in_part(const kv_vf *v, uint64_t geometry, uint64_t src, uint64_t dst, uint64_t tail)
+{
+    const uint64_t n = v->n_layouts, number = ((geometry * n + src) * n + dst) * v->campaign.n_tails + tail;
+    const uint64_t hash = number * 2654435761u & 0xFFFFFFFFu;
+    return hash / 65536 % v->campaign.parts + 1 == v->campaign.part;
+}
+
+/* "i/n", 1 <= i <= n <= 65536. Claims and floors hold for the whole campaign, not for a part of it. */
+static bool read_part(kv_vf *v, const json_t *part)
+{
+    kv_vf_campaign *c = &v->campaign;
+    const char *text = json_string_value(part);
+    char first[8] = "";
+    int64_t i = 1, n = 1;
+    c->part = c->parts = 1;
+    if (part == NULL) return true;
+    const char *slash = text != NULL ? strchr(text, '/') : NULL;
+    if (slash == NULL || slash - text >= (ptrdiff_t)sizeof first || text[0] == '0' || slash[1] == '0')
+        return malformed(v, "part", "\"i/n\"", part);
+    memcpy(first, text, (size_t)(slash - text));
+    if (!kv_parse_i64(slash + 1, 1, 65536, &n) || !kv_parse_i64(first, 1, n, &i))
+        return malformed(v, "part", "\"i/n\" with 1 <= i <= n <= 65536", part);
+    c->part = (uint64_t)i;
+    c->parts = (uint64_t)n;
+    c->claims = c->floors = NULL;
+    return true;
+}
+
 /* ---- the other keys ------------------------------------------------------------------------- */
 
 static int by_text(const void *a, const void *b)
@@ -289,7 +318,7 @@ static void check_identity(kv_vf *v, const json_t *campaign, const json_t *spec)
 bool kv_vf_spec(kv_vf *v)
 {
     static const char *const keys[] = {"schema", "name", "select", "pairs",  "geometries", "tail",
-                                       "values", "seed", "claims", "floors", "expect",     NULL};
+                                       "values", "seed", "claims", "floors", "expect",     "part", NULL};
     const json_t *campaign = json_object_get(v->doc, "campaign"), *spec = json_object_get(campaign, "spec");
     const json_t *expect = json_object_get(spec, "expect");
     check_identity(v, campaign, spec);
@@ -305,5 +334,6 @@ bool kv_vf_spec(kv_vf *v)
     good = check_select(v, json_object_get(spec, "select")) && good;
     good = read_pairs(v, json_object_get(spec, "pairs")) && good;
     good = read_tails(v, json_object_get(spec, "tail")) && good;
+    good = read_part(v, json_object_get(spec, "part")) && good; /* after claims and floors */
     return good;
 }

@@ -770,6 +770,7 @@ class Verifier:
             if layouts[i - 1].name >= layouts[i].name:
                 self.fault(11, "$.catalogue[%d].name" % i, "names in order, each once", layouts[i].name)
         self.layouts = {layout.name: layout for layout in layouts}
+        self.names = {name: i for i, name in enumerate(sorted(self.layouts, key=str.encode))}
         return len(self.layouts) == len(layouts)
 
     def malformed(self, key, expected, value):
@@ -785,7 +786,7 @@ class Verifier:
             self.malformed("name", "a text", spec.get("name"))
         digests = {entry["name"]: entry["digest"] for entry in self.doc["catalogue"]}
         self.want(11, "$.campaign.digest", digest({"layouts": digests, "spec": spec}), campaign["digest"])
-        known = "schema name select pairs geometries tail values seed claims floors expect".split()
+        known = "schema name select pairs geometries tail values seed claims floors expect part".split()
         for key in spec:
             if key not in known:
                 self.malformed(key[:64], "no such key", spec[key])
@@ -809,7 +810,24 @@ class Verifier:
         self.select(spec)
         self.pair_selection(spec.get("pairs"))
         self.tail_selection(spec.get("tail", "stale"))
+        self.part_of_campaign(spec)
         return self.spec_good
+
+    def part_of_campaign(self, spec):
+        self.part = self.parts = 1
+        if "part" not in spec:
+            return
+        found = re.fullmatch("([1-9][0-9]{0,4})/([1-9][0-9]{0,4})", spec["part"]) if isinstance(spec["part"], str) else None
+        if found is None or not int(found[1]) <= int(found[2]) <= 65536:
+            self.malformed("part", "i/n", spec["part"])
+            return
+        self.part, self.parts = int(found[1]), int(found[2])
+        self.claims, self.given_floors = None, {}  # they hold for the whole campaign
+
+    def in_part(self, geometry, src, dst, tail):
+        n = len(self.names)
+        number = ((geometry * n + self.names[src]) * n + self.names[dst]) * len(self.tails) + self.tails.index(tail)
+        return (number * 2654435761 & 0xFFFFFFFF) // 65536 % self.parts + 1 == self.part
 
     def check_claims(self):
         claims = self.claims
@@ -981,7 +999,11 @@ class Verifier:
         self.missing_cells()
 
     def missing_cells(self):
-        missing = len(self.pairs) * len(self.geometries) * len(self.tails) - len(self.cells)
+        wanted = len(self.pairs) * len(self.geometries) * len(self.tails)
+        if self.parts > 1:
+            wanted = sum(self.in_part(i, s, d, tail) for i in range(len(self.geometries)) for s, d in self.pairs
+                         for tail in self.tails)
+        missing = wanted - len(self.cells)
         listed = 0
         for i, g in enumerate(self.geometries):
             for s, d in sorted(self.pairs):
@@ -990,7 +1012,7 @@ class Verifier:
                         if missing > listed:
                             self.fault(15, "$.rows", "%d further cells" % (missing - listed), "no row")
                         return
-                    if (s, d, i, tail) in self.cells:
+                    if (s, d, i, tail) in self.cells or not self.in_part(i, s, d, tail):
                         continue
                     listed += 1
                     self.fault(15, "$.rows", "%s->%s at geometry %d, tail %s" % (s, d, i, tail), "no row")
@@ -1019,6 +1041,9 @@ class Verifier:
             return None
         if (row["src"], row["dst"]) not in self.pairs:
             self.fault(11, path + "pair_id", "a pair of the campaign", row["pair_id"])
+            return None
+        if not self.in_part(row["geometry"], row["src"], row["dst"], tail):
+            self.fault(11, path + "pair_id", "a cell of this part of the campaign", row["pair_id"])
             return None
         return self.layouts[row["src"]], self.layouts[row["dst"]], row["geometry"], tail
 

@@ -108,6 +108,7 @@ static kv_rc spec_of_options(const kv_opts *o, json_t **out, kv_err *err)
                      (json_int_t)o->seed);
     if (*out == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for a campaign");
     if (rc == KV_OK && select != NULL) json_object_set(*out, "select", select);
+    if (rc == KV_OK && o->part != NULL) json_object_set_new(*out, "part", json_string(o->part));
 out:
     json_decref(pairs);
     json_decref(geometries);
@@ -120,7 +121,7 @@ kv_rc kv_ask_campaign(const kv_opts *o, kv_campaign *out, kv_err *err)
     if (o->n_positional > 0) {
         if (o->n_geometry > 0 || o->pairs != NULL || o->select != NULL || o->tail != NULL || o->layouts != NULL || o->seed != 1)
             return KV_FAIL(err, KV_EINVAL, "a campaign file says its own layouts, pairs, geometries, tail and seed; leave these options out");
-        return kv_campaign_load(o->positional[0], out, err);
+        return kv_campaign_load(o->positional[0], o->part, out, err);
     }
     json_t *spec = NULL;
     kv_catalogue all = {0};

@@ -279,10 +279,27 @@ int32_t kv_campaign_payloads(const kv_campaign *c, const kv_geometry *g)
     return c->exhaustive ? 1 << (8 * kv_elem_bytes(g->element)) : KV_CERT_PAYLOADS;
 }
 
+/* "i/n", 1 <= i <= n <= 65536. */
+static kv_rc read_part(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
+{
+    const char *text = NULL;
+    char first[8] = "";
+    c->part = c->parts = 1;
+    kv_rc rc = kv_json_get_text(spec, "part", false, where, &text, err);
+    if (rc != KV_OK || text == NULL) return rc;
+    const char *slash = strchr(text, '/');
+    const size_t n = slash != NULL ? (size_t)(slash - text) : 0;
+    if (n > 0 && n < sizeof first) memcpy(first, text, n);
+    if (n == 0 || n >= sizeof first || first[0] == '0' || slash[1] == '0' || !kv_parse_i64(slash + 1, 1, 65536, &c->parts) ||
+        !kv_parse_i64(first, 1, c->parts, &c->part))
+        return KV_FAIL(err, KV_EFORMAT, "%s: \"part\": \"%s\" must be i/n with 1 <= i <= n <= 65536", where, text);
+    return KV_OK;
+}
+
 static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
 {
     static const char *const keys[] = {"schema", "name", "select", "pairs", "geometries", "tail", "values",
-                                       "seed",   "claims", "floors", NULL};
+                                       "seed",   "claims", "floors", "part", NULL};
     kv_rc rc;
     const char *schema = NULL;
     KV_TRY(rc, out, kv_json_only_keys(spec, keys, where, err));
@@ -297,6 +314,7 @@ static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv
     KV_TRY(rc, out, check_text_list(spec, "select", where, err));
     KV_TRY(rc, out, read_geometries(c, spec, where, err));
     KV_TRY(rc, out, read_values(c, spec, where, err));
+    KV_TRY(rc, out, read_part(c, spec, where, err));
 out:
     return rc;
 }
@@ -332,7 +350,7 @@ static kv_rc load_layouts(const json_t *list, const char *path, kv_catalogue *al
     return KV_OK;
 }
 
-kv_rc kv_campaign_load(const char *path, kv_campaign *out, kv_err *err)
+kv_rc kv_campaign_load(const char *path, const char *part, kv_campaign *out, kv_err *err)
 {
     json_t *doc = NULL;
     kv_catalogue all = {0};
@@ -345,6 +363,11 @@ kv_rc kv_campaign_load(const char *path, kv_campaign *out, kv_err *err)
     KV_TRY(rc, out, load_layouts(json_object_get(doc, "layouts"), path, &all, err));
     json_object_del(doc, "layouts");
     KV_TRY(rc, out, kv_write_out(doc, &all, path, err));
+    if (part != NULL && json_object_get(doc, "part") != NULL) {
+        rc = KV_FAIL(err, KV_EFORMAT, "%s: names its own \"part\"; leave --part out", path);
+        goto out;
+    }
+    if (part != NULL) json_object_set_new(doc, "part", json_string(part));
     KV_TRY(rc, out, kv_campaign_build(doc, &all, path, out, err));
 out:
     kv_catalogue_free(&all);

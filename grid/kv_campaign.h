@@ -30,15 +30,16 @@ typedef struct {
     kv_tail tails[KV_TAIL_COUNT];
     size_t n_tails;
     uint64_t seed;
+    int64_t part, parts; /* this run is part `part` (from 1) of `parts`; 1 of 1 for the whole */
     bool exhaustive; /* "values": "exhaustive": every bit pattern at every place */
     kv_cell *cells; /* in row order */
     size_t n_cells;
 } kv_campaign;
 
-/* Reads a campaign file and the layouts it names, and expands it. Every error is one line that names the
+/* Reads a campaign file and the layouts it names, and expands it; part ("i/n" or NULL) takes a part of its cells. Every error is one line that names the
  * file and the key: KV_EREAD, KV_EFORMAT. *out is zeroed by the caller and freed with kv_campaign_free
  * whatever happened. */
-kv_rc kv_campaign_load(const char *path, kv_campaign *out, kv_err *err) KV_MUST_USE;
+kv_rc kv_campaign_load(const char *path, const char *part, kv_campaign *out, kv_err *err) KV_MUST_USE;
 
 /* The same from a spec (an object without `layouts`) and layouts that are loaded already: `all` gives up
  * those that are selected. `where` names the source in errors. Keeps a reference to spec. */

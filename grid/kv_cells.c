@@ -178,6 +178,15 @@ static void sort_tails(const kv_campaign *c, kv_tail out[KV_TAIL_COUNT])
             if (c->tails[k] == by_name[i]) out[n++] = by_name[i];
 }
 
+/* Whether a cell belongs to this run's part: by a hash of its number, so that parts are alike whatever the
+ * pairs are (docs/certificate.md). Tail is the place in the sorted list of tails. */
+static bool in_part(const kv_campaign *c, size_t geometry, const named_pair *p, size_t tail)
+{
+    const uint64_t n = c->catalogue.n, number = ((geometry * n + (uint64_t)p->src) * n + (uint64_t)p->dst) * c->n_tails + tail;
+    const uint64_t hash = number * 2654435761U & 0xFFFFFFFFU;
+    return (int64_t)(hash / 65536 % (uint64_t)c->parts) + 1 == c->part;
+}
+
 static kv_rc fill_cells(kv_campaign *c, const named_pair *pairs, size_t n_pairs, const char *where, kv_err *err)
 {
     int64_t n = 0;
@@ -192,7 +201,9 @@ static kv_rc fill_cells(kv_campaign *c, const named_pair *pairs, size_t n_pairs,
     for (size_t g = 0; g < c->n_geometries; g++)
         for (size_t p = 0; p < n_pairs; p++)
             for (size_t t = 0; t < c->n_tails; t++)
-                c->cells[c->n_cells++] = (kv_cell){pairs[p].src, pairs[p].dst, (int32_t)g, (int32_t)tails[t]};
+                if (in_part(c, g, &pairs[p], t)) c->cells[c->n_cells++] = (kv_cell){pairs[p].src, pairs[p].dst, (int32_t)g, (int32_t)tails[t]};
+    if (c->n_cells == 0)
+        return KV_FAIL(err, KV_EFORMAT, "%s: part %" PRId64 " of %" PRId64 " holds no cell: the campaign has %" PRId64, where, c->part, c->parts, n);
     return KV_OK;
 }
 

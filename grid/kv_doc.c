@@ -70,9 +70,9 @@ static json_t *observed_of(const json_t *observed, int floor)
                      : json_object_get(observed, floor_keys[floor]);
 }
 
-static json_t *floors_new(const json_t *spec, const json_t *observed)
+static json_t *floors_new(const kv_campaign *c, const json_t *observed)
 {
-    const json_t *given = json_object_get(spec, "floors");
+    const json_t *given = c->parts == 1 ? json_object_get(c->spec, "floors") : NULL;
     json_t *floors = json_object();
     for (int i = 0; floors != NULL && floor_keys[i] != NULL; i++) {
         json_t *v = json_object_get(given, floor_keys[i]);
@@ -220,7 +220,8 @@ static void add_sorted(json_t *list, const char *text)
 static json_t *vocabulary_new(const kv_campaign *c, const kv_observed *o)
 {
     static const char *const keys[] = {"words", "frontier_codes"};
-    const json_t *claims = json_object_get(c->spec, "claims");
+    /* claims hold for the whole campaign, not for a part */
+    const json_t *claims = c->parts == 1 ? json_object_get(c->spec, "claims") : NULL;
     json_t *list = json_array();
     if (list == NULL) return NULL;
     for (int k = 0; claims != NULL && k < 2; k++) {
@@ -272,7 +273,7 @@ kv_rc kv_doc_new(const kv_campaign *c, const kv_row *rows, const kv_assurance *a
                         catalogue, "geometries", geometries_new(c), "bindings", bindings_new(c, err), "vocabulary",
                         vocabulary_new(c, &o), "boundary", boundary, "rows", rows_new(c, rows), "controls",
                         copy_or_empty(a->controls), "checks", copy_or_empty(a->checks), "known_limits",
-                        copy_or_empty(a->known_limits), "floors", floors_new(c->spec, observed), "observed", observed, "run",
+                        copy_or_empty(a->known_limits), "floors", floors_new(c, observed), "observed", observed, "run",
                         run_new(facts));
     json_decref(catalogue);
     json_decref(observed);

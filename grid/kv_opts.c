@@ -28,6 +28,7 @@ static const kv_opt table[] = {
     {"seed", "N", NULL, OPT_INT, AT(seed), 0, ((int64_t)1 << 53) - 1, "seed of payloads and weights (default 1)"},
     {"device", "KIND", "auto|cpu|cuda", OPT_TEXT, AT(device), 0, 0, "where cells run: auto (default), cpu, cuda"},
     {"timeout", "SECONDS", NULL, OPT_INT, AT(timeout_s), 1, 31536000, "longest wait for another rank; must exceed the longest cell (default 3600)"},
+    {"part", "I/N", NULL, OPT_TEXT, AT(part), 0, 0, "only part I of N of the cells (array jobs); kvgrid merge joins the certificates"},
     {"state", "DIR", NULL, OPT_TEXT, AT(state), 0, 0, "folder for finished rows; a run with the same DIR goes on where another was stopped"},
     {"time-limit", "SECONDS", NULL, OPT_INT, AT(time_limit_s), 1, 31536000, "stop by itself after this time with exit code 75, as after SIGUSR1"},
     {"progress", "HOW", "auto|none", OPT_TEXT, AT(progress), 0, 0, "progress on stderr: auto (default), none"},

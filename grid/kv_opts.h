@@ -9,7 +9,7 @@
 
 /* Values of all options; a command reads those in its set. Pointers borrow argv. */
 typedef struct {
-    const char *out, *key, *trust, *layouts, *pairs, *tail, *device, *progress, *format, *select, *require, *subject, *state;
+    const char *out, *key, *trust, *layouts, *pairs, *tail, *device, *progress, *format, *select, *require, *subject, *state, *part;
     const char *geometry[KV_OPTS_LIST_MAX];
     int n_geometry;
     int64_t seed, timeout_s, time_limit_s, pass_fd, ranks, repeat, seal, allow_unproven, allow_emulated, intoto, models, help;

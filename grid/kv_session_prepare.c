@@ -24,8 +24,11 @@ static kv_rc prepare_root(kv_session *s, kv_err *err)
     KV_TRY(rc, out, kv_key_find_path(s->o->key, &key_path, err));
     KV_TRY(rc, out, kv_pass_find((int)s->o->pass_fd, &pass, err));
     KV_TRY(rc, out, kv_key_load(key_path, pass, &s->key, err));
-    char name[KV_NAME_MAX + 16];
-    snprintf(name, sizeof name, "%s.cert.json", s->c.name);
+    char name[KV_NAME_MAX + 64];
+    if (s->c.parts > 1)
+        snprintf(name, sizeof name, "%s.part-%lld-of-%lld.cert.json", s->c.name, (long long)s->c.part, (long long)s->c.parts);
+    else
+        snprintf(name, sizeof name, "%s.cert.json", s->c.name);
     s->out_path = kv_strdup(s->o->out != NULL ? s->o->out : name);
     if (s->out_path == NULL) {
         rc = KV_FAIL(err, KV_ENOMEM, "no memory for a path");

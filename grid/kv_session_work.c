@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "certs/kv_json.h"
-#include "grid/kv_exit.h"
 #include "grid/kv_session.h"
 
 static volatile sig_atomic_t stop_asked;
@@ -19,8 +18,10 @@ static volatile sig_atomic_t now_length;
 
 static void ask_to_stop(int sig)
 {
-    (void)sig;
-    if (stop_asked) _exit(KV_EXIT_INTERRUPTED); /* a second signal stops at once */
+    if (stop_asked) { /* a second signal stops at once */
+        signal(sig, SIG_DFL);
+        raise(sig);
+    }
     stop_asked = 1;
 }
 

@@ -57,9 +57,9 @@ kv_rc kv_geometry_parse(const char *text, kv_geometry *out, kv_err *err)
         if (next != NULL) *next++ = '\0';
         KV_TRY(rc, out, parse_part(part, &g, &seen, err));
     }
-    static const char *const needed[] = {"L", "T", "H", "D"};
-    for (unsigned k = 0; k < 4; k++)
-        if (!(seen >> k & 1U)) {
+    static const char *const needed[] = {"L", "T", "H", "D", NULL, "e"};
+    for (unsigned k = 0; k < 6; k++)
+        if (needed[k] != NULL && !(seen >> k & 1U)) {
             rc = KV_FAIL(err, KV_EINVAL, "geometry \"%s\": %s= is missing (as in L=3,T=40,H=2,D=8,e=f16)", text, needed[k]);
             goto out;
         }
