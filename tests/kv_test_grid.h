@@ -47,11 +47,16 @@ static inline kv_campaign kvt_campaign(const char *layouts, const char *geometry
     return c;
 }
 
+static inline kv_rc kvt_load(const char *path, kv_campaign *out, kv_err *err)
+{
+    return kv_campaign_load(path, out, err);
+}
+
 static inline kv_campaign kvt_published_campaign(void)
 {
     kv_campaign c = {0};
     kv_err err = {0};
-    kvt_ok(kv_campaign_load(KVT_PUBLISHED_CAMPAIGN, &c, &err), &err);
+    kvt_ok(kvt_load(KVT_PUBLISHED_CAMPAIGN, &c, &err), &err);
     return c;
 }
 

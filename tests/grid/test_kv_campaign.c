@@ -24,7 +24,7 @@ static void campaign_build__reads_every_key(void **state)
     kv_campaign c;
     kv_err err = {0};
     kvt_ok(build("{" HEAD ",'select':['a*'],'pairs':[['a2','a1']],'tail':['nan','stale'],'values':'payloads','seed':'"
-                          "18446744073709551615',"
+                 "18446744073709551615',"
                  "'claims':{'words':['kv_move'],'frontier_codes':['X2_HEAD_GATHER'],'checks':['pair']},"
                  "'floors':{'exact_byte':3},'geometries':[{'layers':2,'tokens':0,'kv_heads':3,'head_dim':5,'head_dim_v'"
                  ":4,'element':'f32'}]}",
@@ -72,7 +72,7 @@ static void campaign_build__expands_lists_the_first_field_slowest(void **state)
     kv_campaign c;
     kv_err err = {0};
     kvt_ok(build("{" HEAD "," PAIRS ",'geometries':[{'element':['f16','f32'],'head_dim_v':[8,4],'head_dim':[8],'kv_"
-                                    "heads':2,'tokens':[1,40],'layers':[1,3]},"
+                 "heads':2,'tokens':[1,40],'layers':[1,3]},"
                  "{'layers':9,'tokens':9,'kv_heads':9,'head_dim':9,'element':'bf16'}]}",
                  TWO, &c, &err),
            &err);
@@ -190,7 +190,7 @@ static kv_rc load(const char *folder, const char *text, kv_campaign *c, kv_err *
     kvt_put(folder, "c.json", text);
     char *path = kvt_path(folder, "c.json");
     memset(c, 0, sizeof *c);
-    const kv_rc rc = kv_campaign_load(path, c, err);
+    const kv_rc rc = kvt_load(path, c, err);
     free(path);
     return rc;
 }
@@ -233,7 +233,7 @@ static void campaign_load__names_the_file_that_is_wrong(void **state)
     assert_int_equal(c.n_cells, 2);
     kv_campaign_free(&c);
     memset(&c, 0, sizeof c);
-    kvt_refused(kv_campaign_load("/no/such/campaign.json", &c, &err), KV_EREAD, &err, "gone",
+    kvt_refused(kvt_load("/no/such/campaign.json", &c, &err), KV_EREAD, &err, "gone",
                 KVT_SAYS("/no/such/campaign.json"));
     kv_campaign_free(&c);
     static const char *const files[] = {"c.json", "l.json", "m.json", "bad.json"};
@@ -311,7 +311,7 @@ static void campaign_load__survives_every_failed_allocation(void **state)
         kv_buf text = {0};
         kv_err err = {0};
         kv_alloc_fail_after(n);
-        kv_rc rc = kv_campaign_load(KVT_PUBLISHED_CAMPAIGN, &c, &err);
+        kv_rc rc = kvt_load(KVT_PUBLISHED_CAMPAIGN, &c, &err);
         if (rc == KV_OK) rc = kv_campaign_pack(&c, &text, &err);
         if (rc == KV_OK) rc = kv_campaign_unpack(text.data, text.len, &back, &err);
         kv_alloc_fail_after(-1);

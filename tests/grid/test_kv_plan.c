@@ -1,0 +1,165 @@
+/* Plans: what cells need, known before anything runs. */
+#include "grid/kv_plan.h"
+#include "tests/kv_test_grid.h"
+
+static kv_plan plan_of(const kv_campaign *c)
+{
+    kv_plan p;
+    kv_err err = {0};
+    kvt_ok(kv_plan_new(c, &p, &err), &err);
+    return p;
+}
+
+static void plan_new__counts_the_published_campaign(void **state)
+{
+    (void)state;
+    kv_campaign c = kvt_published_campaign();
+    kv_plan p = plan_of(&c);
+    assert_int_equal(p.cells, 64);
+    assert_int_equal(p.refused, 6);
+    assert_int_equal(p.largest_positions, 2048); /* trtllm and lmdeploy: blocks of 32 and 64 */
+    assert_true(p.peak_cell >= 0 && p.peak_bytes >= 3 * 4096 && p.peak_bytes < 20000);
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < p.cells; i++) {
+        assert_true(p.costs[i] > 0);
+        sum += p.costs[i];
+    }
+    assert_true((double)sum > 0.999 * p.cost_ns && (double)sum < 1.001 * p.cost_ns);
+    kv_plan_free(&p);
+    assert_null(p.costs);
+    kv_campaign_free(&c);
+}
+
+static void cell_plan__says_what_the_cell_then_has(void **state)
+{
+    (void)state;
+    kv_device *d = kvt_cpu();
+    kv_campaign c = kvt_published_campaign();
+    for (size_t i = 0; i < c.n_cells; i++) {
+        kv_cell_need n;
+        kv_err err = {0};
+        kvt_ok(kv_cell_plan(&c, (int64_t)i, &n, &err), &err);
+        const kv_row row = kvt_run(d, &c, (int64_t)i);
+        assert_int_equal(n.runs, row.verdict != KV_VERDICT_REFUSED);
+        assert_int_equal(n.positions[0], row.source_total);
+        assert_int_equal(n.positions[1], row.total);
+        assert_true(n.peak_bytes >= row.native_bytes[0] + row.native_bytes[1]);
+    }
+    kv_campaign_free(&c);
+    d->ops->close(d);
+}
+
+/* 32 layers x 8192 tokens x 8 heads x 128, f16: one layer of one side is 32 MiB; three images, whatever L is. */
+static void plan_new__takes_three_images_of_one_layer(void **state)
+{
+    (void)state;
+    kv_campaign c = kvt_campaign("a sep k=T.H.D; b sep k=H.T.D", "L=32,T=8192,H=8,D=128,e=f16", ""),
+                one = kvt_campaign("a sep k=T.H.D; b sep k=H.T.D", "L=1,T=8192,H=8,D=128,e=f16", "");
+    kv_plan p = plan_of(&c), q = plan_of(&one);
+    const int64_t layer = INT64_C(2) * 8192 * 8 * 128;
+    assert_int_equal(p.largest_positions, layer);
+    assert_int_equal(p.peak_bytes, q.peak_bytes);
+    assert_true(p.peak_bytes >= 3 * layer * 2 && p.peak_bytes < 3 * layer * 2 + layer);
+    assert_true(p.cost_ns > 15 * q.cost_ns);
+    kv_plan_free(&p);
+    kv_plan_free(&q);
+    kv_campaign_free(&c);
+    kv_campaign_free(&one);
+    c = kvt_campaign("a sep k=T.H.D; b sep k=L.H.T.D", "L=32,T=8192,H=8,D=128,e=f16",
+                     ""); /* a layer axis: all layers at once */
+    p = plan_of(&c);
+    assert_int_equal(p.largest_positions, 32 * layer);
+    kv_plan_free(&p);
+    kv_campaign_free(&c);
+}
+
+/* Elements past 2^31 and 2^32 in one image, and bytes past 2^33. */
+static void plan_new__is_right_past_2_to_the_32_positions(void **state)
+{
+    (void)state;
+    kv_campaign c = kvt_campaign("a sep k=T.H.D; b int k=KV.Tb.Ti.H.D block=16; r sep k=T.H.D e=f32",
+                                 "L=1,T=3000001,H=8,D=128,e=f16", "");
+    kv_plan p = plan_of(&c);
+    kv_cell_need n;
+    const int64_t a = INT64_C(3000001) * 8 * 256, b = INT64_C(3000016) * 8 * 256;
+    assert_true(a > INT64_C(1) << 32);
+    kv_err err = {0};
+    kvt_ok(kv_cell_plan(&c, kvt_cell(&c, "a->b"), &n, &err), &err);
+    assert_true(n.positions[0] == a && n.positions[1] == b);
+    assert_true(n.peak_bytes >= 2 * (a + 2 * b) && n.peak_bytes < 2 * (a + 2 * b) + b);
+    assert_true(p.largest_positions == b);
+    assert_int_equal(c.cells[p.peak_cell].src == 2 || c.cells[p.peak_cell].dst == 2,
+                     true); /* the f32 side is the largest */
+    kv_plan_free(&p);
+    kv_campaign_free(&c);
+}
+
+static void plan_new__refuses_sizes_past_64_bits_by_layout_and_geometry(void **state)
+{
+    (void)state;
+    kv_campaign c = kvt_campaign("a sep k=T.H.D; b sep k=H.T.D", "L=1,T=1099511627776,H=1048576,D=1048576,e=f32", "");
+    kv_plan p;
+    kv_err err = {0};
+    kvt_refused(kv_plan_new(&c, &p, &err), KV_EINVAL, &err, "2^80", KVT_SAYS("layout a", "T=1099511627776", "64 bits"));
+    kv_campaign_free(&c);
+    /* one image fits, three do not */
+    c = kvt_campaign("a sep k=T.H.D; b sep k=H.T.D", "L=1,T=1099511627776,H=524288,D=1,e=f32", "");
+    kvt_refused(kv_plan_new(&c, &p, &err), KV_EINVAL, &err, "3 x 2^62", KVT_SAYS("64 bits"));
+    kv_campaign_free(&c);
+}
+
+static void plan_check_memory__compares_with_the_host(void **state)
+{
+    (void)state;
+    kv_campaign c = kvt_published_campaign(),
+                large = kvt_campaign("a sep k=T.H.D; b sep k=H.T.D", "L=1,T=1000000000,H=8,D=128,e=f16", "");
+    kv_plan p = plan_of(&c), q = plan_of(&large);
+    kv_err err = {0};
+    kvt_ok(kv_plan_check_memory(&c, &p, 4, &err), &err);
+    kvt_refused(kv_plan_check_memory(&large, &q, 2, &err), KV_ENOMEM, &err, "12 TB",
+                KVT_SAYS("->", "T=1000000000", "2 ranks", "12"));
+    kv_plan_free(&p);
+    kv_plan_free(&q);
+    kv_campaign_free(&c);
+    kv_campaign_free(&large);
+    c = kvt_campaign("a sep k=T.H.D; b int k=KV.T.H.D mla", "L=1,T=4,H=2,D=8,e=f16", ""); /* nothing runs */
+    p = plan_of(&c);
+    assert_int_equal(p.peak_cell, -1);
+    assert_int_equal(p.refused, 2);
+    kvt_ok(kv_plan_check_memory(&c, &p, 1000, &err), &err);
+    kv_plan_free(&p);
+    kv_campaign_free(&c);
+}
+
+static void plan_new__survives_every_failed_allocation(void **state)
+{
+    (void)state;
+    kv_campaign c = kvt_published_campaign();
+    for (long n = 0;; n++) {
+        kv_plan p;
+        kv_alloc_fail_after(n);
+        const kv_rc rc = kv_plan_new(&c, &p, NULL);
+        kv_alloc_fail_after(-1);
+        if (rc == KV_OK) {
+            kv_plan_free(&p);
+            break;
+        }
+        assert_int_equal(rc, KV_ENOMEM);
+        assert_true(n < 100);
+    }
+    kv_campaign_free(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plan_new__counts_the_published_campaign),
+        cmocka_unit_test(cell_plan__says_what_the_cell_then_has),
+        cmocka_unit_test(plan_new__takes_three_images_of_one_layer),
+        cmocka_unit_test(plan_new__is_right_past_2_to_the_32_positions),
+        cmocka_unit_test(plan_new__refuses_sizes_past_64_bits_by_layout_and_geometry),
+        cmocka_unit_test(plan_check_memory__compares_with_the_host),
+        cmocka_unit_test(plan_new__survives_every_failed_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL) != 0;
+}
