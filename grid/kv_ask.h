@@ -28,6 +28,7 @@ kv_rc kv_ask_print_json(const json_t *v, kv_err *err) KV_MUST_USE;
 int kv_cmd_run(const kv_opts *o, int argc, char **argv);
 int kv_cmd_plan(const kv_opts *o, int argc, char **argv);
 int kv_cmd_verify(const kv_opts *o, int argc, char **argv);
+int kv_cmd_merge(const kv_opts *o, int argc, char **argv);
 int kv_cmd_show(const kv_opts *o, int argc, char **argv);
 int kv_cmd_explain(const kv_opts *o, int argc, char **argv);
 int kv_cmd_layouts(const kv_opts *o, int argc, char **argv);

@@ -5,7 +5,7 @@
 #include "base/kv_base.h"
 
 #define KV_OPTS_LIST_MAX 256
-#define KV_POSITIONAL_MAX 64
+#define KV_POSITIONAL_MAX 4096
 
 /* Values of all options; a command reads those in its set. Pointers borrow argv. */
 typedef struct {

@@ -45,6 +45,8 @@ bool kv_row_ran(const kv_row *r);
 
 /* A new JSON object, field by field as in docs/certificate.md; NULL when memory is out. */
 json_t *kv_row_json_new(const kv_campaign *c, const kv_row *r) KV_MUST_USE;
+/* The inverse, for a row of a verified certificate that is of cell number `cell`. */
+kv_rc kv_row_of_json(const json_t *row, int64_t cell, kv_row *out, kv_err *err) KV_MUST_USE;
 /* {} or {"tail": ...}; NULL when memory is out. */
 json_t *kv_row_params_new(const kv_campaign *c, const kv_cell *cell) KV_MUST_USE;
 

@@ -1,0 +1,302 @@
+/* kvgrid merge: the certificates of all parts of a campaign into one, as one run would have made it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/kv_file.h"
+#include "certs/kv_cert.h"
+#include "certs/kv_json.h"
+#include "certs/kv_verify.h"
+#include "grid/kv_ask.h"
+#include "grid/kv_assurance.h"
+#include "grid/kv_doc.h"
+#include "grid/kv_exit.h"
+
+typedef struct {
+    const kv_opts *o;
+    kv_trust *trust;
+    json_t **part; /* documents, as given */
+    size_t n;
+    kv_campaign whole;
+    kv_row *rows;
+    bool *have;
+    json_t *failures, *devices, *parts_list;
+    kv_err *err;
+} merge;
+
+/* ---- reading the parts ------------------------------------------------------------------- */
+
+/* Verifies the bytes and parses the same bytes. */
+static kv_rc read_part(merge *m, size_t i)
+{
+    const char *path = m->o->positional[i];
+    kv_buf bytes = {0};
+    kv_verify_report report = {0};
+    const kv_verify_opts opts = {.allow_unproven = true};
+    kv_rc rc;
+    KV_TRY(rc, out, kv_file_read(path, KV_VERIFY_BYTES_MAX, &bytes, m->err));
+    KV_TRY(rc, out, kv_verify_bytes(bytes.data, bytes.len, m->trust, &opts, &report, m->err));
+    if (report.exit_code == KV_EXIT_INPUT || report.exit_code == KV_EXIT_REFUSED) {
+        const kv_fault *f = &report.faults[0];
+        rc = KV_FAIL(m->err, report.exit_code == KV_EXIT_INPUT ? KV_EFORMAT : KV_ESIG, "%s: refused: %s at %s: %s", path,
+                     kv_hcode_name(f->code), f->path, f->actual);
+        goto out;
+    }
+    rc = kv_json_parse(bytes.data, bytes.len, KV_VERIFY_BYTES_MAX, &m->part[i], m->err);
+out:
+    kv_verify_report_free(&report);
+    kv_buf_free(&bytes);
+    return rc;
+}
+
+static const json_t *spec_of(const json_t *doc)
+{
+    return json_object_get(json_object_get(doc, "campaign"), "spec");
+}
+
+static const char *part_text(const json_t *doc)
+{
+    const char *s = json_string_value(json_object_get(spec_of(doc), "part"));
+    return s != NULL ? s : "the whole campaign";
+}
+
+/* All parts must be of one campaign: equal spec but for `part`, equal catalogue, equal controls and limits. */
+static kv_rc same_campaign(const merge *m, size_t i)
+{
+    static const char *const keys[] = {"catalogue", "controls", "known_limits", "subject", NULL};
+    const char *a = m->o->positional[0], *b = m->o->positional[i];
+    json_t *first = json_copy((json_t *)(uintptr_t)spec_of(m->part[0])), *other = json_copy((json_t *)(uintptr_t)spec_of(m->part[i]));
+    json_object_del(first, "part");
+    json_object_del(other, "part");
+    const bool equal = json_equal(first, other);
+    json_decref(first);
+    json_decref(other);
+    if (!equal) return KV_FAIL(m->err, KV_EFORMAT, "%s and %s are of different campaigns", a, b);
+    for (const char *const *k = keys; *k != NULL; k++) {
+        const json_t *x = json_object_get(m->part[0], *k), *y = json_object_get(m->part[i], *k);
+        if (x != y && !json_equal(x, y)) return KV_FAIL(m->err, KV_EFORMAT, "%s and %s differ in \"%s\"", a, b, *k);
+    }
+    return KV_OK;
+}
+
+/* The campaign without `part`, from the first document itself. */
+static kv_rc build_whole(merge *m)
+{
+    kv_catalogue all = {0};
+    json_t *spec = json_copy((json_t *)(uintptr_t)spec_of(m->part[0]));
+    const json_t *catalogue = json_object_get(m->part[0], "catalogue");
+    kv_rc rc = spec != NULL ? KV_OK : KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
+    json_object_del(spec, "part");
+    for (size_t i = 0; rc == KV_OK && i < json_array_size(catalogue); i++) {
+        kv_layout *l = NULL;
+        json_t *obj = json_copy(json_array_get(catalogue, i));
+        json_object_del(obj, "digest");
+        rc = kv_layout_new(obj, m->o->positional[0], &l, m->err);
+        if (rc == KV_OK) rc = kv_catalogue_take(&all, l, m->o->positional[0], m->err);
+        json_decref(obj);
+    }
+    if (rc == KV_OK) rc = kv_campaign_build(spec, &all, m->o->positional[0], &m->whole, m->err);
+    kv_catalogue_free(&all);
+    json_decref(spec);
+    return rc;
+}
+
+/* ---- joining ----------------------------------------------------------------------------- */
+
+/* Which cell of the whole a row is, searching on from cell `from` (rows and cells have one order). */
+static size_t cell_of(const merge *m, const json_t *row, size_t from)
+{
+    const char *pair = json_string_value(json_object_get(row, "pair_id"));
+    const char *tail = json_string_value(json_object_get(json_object_get(row, "params"), "tail"));
+    for (size_t i = from; pair != NULL && i < m->whole.n_cells; i++) {
+        const kv_cell *c = &m->whole.cells[i];
+        char id[KV_PAIR_ID_TEXT];
+        if (c->geometry != json_integer_value(json_object_get(row, "geometry"))) continue;
+        kv_cell_pair_id(&m->whole, c, id);
+        if (strcmp(id, pair) == 0 && (tail == NULL || strcmp(tail, kv_tail_name((kv_tail)c->tail)) == 0)) return i;
+    }
+    return m->whole.n_cells;
+}
+
+static kv_rc take_rows(merge *m, size_t i)
+{
+    const json_t *rows = json_object_get(m->part[i], "rows");
+    size_t at = 0;
+    for (size_t k = 0; k < json_array_size(rows); k++, at++) {
+        const json_t *row = json_array_get(rows, k);
+        at = cell_of(m, row, at);
+        if (at == m->whole.n_cells) return KV_FAIL(m->err, KV_EBUG, "%s: row %zu is no cell of the campaign", m->o->positional[i], k);
+        if (m->have[at])
+            return KV_FAIL(m->err, KV_EFORMAT, "%s (%s) holds the cell %s again: two parts overlap", m->o->positional[i], part_text(m->part[i]),
+                           json_string_value(json_object_get(row, "pair_id")));
+        m->have[at] = true;
+        kv_rc rc = kv_row_of_json(row, (int64_t)at, &m->rows[at], m->err);
+        if (rc != KV_OK) return rc;
+    }
+    return KV_OK;
+}
+
+static kv_rc check_complete(const merge *m)
+{
+    int64_t missing = 0;
+    size_t first = 0;
+    for (size_t i = 0; i < m->whole.n_cells; i++)
+        if (!m->have[i] && missing++ == 0) first = i;
+    if (missing == 0) return KV_OK;
+    char id[KV_PAIR_ID_TEXT], g[KV_GEOMETRY_TEXT];
+    kv_cell_pair_id(&m->whole, &m->whole.cells[first], id);
+    kv_geometry_print(&m->whole.geometries[m->whole.cells[first].geometry], g);
+    return KV_FAIL(m->err, KV_EFORMAT, "%" PRId64 " of %zu cells are in no part, the first is %s at %s; give the certificates of all parts",
+                   missing, m->whole.n_cells, id, g);
+}
+
+static kv_rc take_facts(merge *m, size_t i, int64_t *ranks, int64_t *elapsed)
+{
+    const json_t *run = json_object_get(m->part[i], "run");
+    *ranks += json_integer_value(json_object_get(run, "ranks"));
+    *elapsed += json_integer_value(json_object_get(run, "elapsed_ms"));
+    if (json_array_extend(m->failures, json_object_get(run, "failures")) != 0 ||
+        json_array_extend(m->devices, json_object_get(run, "devices")) != 0 ||
+        json_array_append_new(m->parts_list, json_pack("{s:s,s:O,s:O}", "part", part_text(m->part[i]), "body_digest",
+                                                       json_object_get(m->part[i], "body_digest"), "key_id",
+                                                       json_object_get(json_object_get(m->part[i], "signature"), "key_id"))) != 0)
+        return KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
+    return KV_OK;
+}
+
+static kv_rc join(merge *m, json_t **doc)
+{
+    kv_assurance a = {.controls = json_object_get(m->part[0], "controls"), .known_limits = json_object_get(m->part[0], "known_limits"),
+                      .subject = json_object_get(m->part[0], "subject")};
+    kv_run_facts facts = {.devices = m->devices, .failures = m->failures,
+                          .versions = json_object_get(json_object_get(m->part[0], "run"), "versions")};
+    const time_t now = time(NULL);
+    struct tm utc;
+    int64_t ranks = 0;
+    kv_rc rc = KV_OK;
+    strftime(facts.started, sizeof facts.started, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    for (size_t i = 0; rc == KV_OK && i < m->n; i++) rc = take_facts(m, i, &ranks, &facts.elapsed_ms);
+    facts.ranks = (int)ranks;
+    a.checks = json_array();
+    if (rc == KV_OK) rc = kv_checks_run(&m->whole, m->rows, a.controls, a.checks, m->err);
+    if (rc == KV_OK) rc = kv_boundary_new(&m->whole, m->rows, &a.boundary, m->err);
+    if (rc == KV_OK) rc = kv_doc_new(&m->whole, m->rows, &a, &facts, doc, m->err);
+    if (rc == KV_OK && json_object_set(json_object_get(*doc, "run"), "parts", m->parts_list) != 0)
+        rc = KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
+    json_decref(a.checks);
+    json_decref(a.boundary);
+    return rc;
+}
+
+/* ---- the command ------------------------------------------------------------------------- */
+
+static kv_rc read_all(merge *m)
+{
+    char *trust_path = NULL;
+    kv_rc rc;
+    KV_TRY(rc, out, kv_trust_find_path(m->o->trust, &trust_path, m->err));
+    if (trust_path != NULL) KV_TRY(rc, out, kv_trust_load(trust_path, &m->trust, m->err));
+    for (size_t i = 0; i < m->n; i++) {
+        KV_TRY(rc, out, read_part(m, i));
+        KV_TRY(rc, out, same_campaign(m, i));
+    }
+    KV_TRY(rc, out, build_whole(m));
+    m->rows = kv_alloc(m->whole.n_cells, sizeof *m->rows);
+    m->have = kv_alloc(m->whole.n_cells, sizeof *m->have);
+    if (m->rows == NULL || m->have == NULL) {
+        rc = KV_FAIL(m->err, KV_ENOMEM, "no memory for %zu rows", m->whole.n_cells);
+        goto out;
+    }
+    for (size_t i = 0; i < m->n; i++) KV_TRY(rc, out, take_rows(m, i));
+    rc = check_complete(m);
+out:
+    kv_free(trust_path);
+    return rc;
+}
+
+static kv_rc write_out(const merge *m, json_t *doc)
+{
+    kv_key *key = NULL;
+    kv_pass *pass = NULL;
+    char *key_path = NULL;
+    kv_buf bytes = {0};
+    kv_rc rc;
+    KV_TRY(rc, out, kv_key_find_path(m->o->key, &key_path, m->err));
+    KV_TRY(rc, out, kv_pass_find((int)m->o->pass_fd, &pass, m->err));
+    KV_TRY(rc, out, kv_key_load(key_path, pass, &key, m->err));
+    KV_TRY(rc, out, kv_cert_seal(doc, key, &bytes, m->err));
+    rc = kv_file_write(m->o->out, bytes.data, bytes.len, 0644, KV_FILE_REPLACE, m->err);
+out:
+    kv_buf_free(&bytes);
+    kv_key_free(key);
+    kv_pass_free(pass);
+    kv_free(key_path);
+    return rc;
+}
+
+static int tell(const merge *m, const json_t *doc)
+{
+    kv_observed n;
+    kv_err floor = {0};
+    kv_observe(&m->whole, m->rows, &n);
+    printf("%" PRId64 " rows of %zu parts: %" PRId64 " EXACT_BYTE, %" PRId64 " EXACT_TOKEN, %" PRId64 " NOT_EXACT, %" PRId64 " REFUSED\n", n.rows,
+           m->n, n.verdicts[KV_VERDICT_EXACT_BYTE], n.verdicts[KV_VERDICT_EXACT_TOKEN], n.verdicts[KV_VERDICT_NOT_EXACT],
+           n.verdicts[KV_VERDICT_REFUSED]);
+    printf("certificate %s\nbody digest %s\n", m->o->out, json_string_value(json_object_get(doc, "body_digest")));
+    if (n.verdicts[KV_VERDICT_FAILED] > 0) {
+        fprintf(stderr, "kvgrid: %" PRId64 " rows FAILED\n", n.verdicts[KV_VERDICT_FAILED]);
+        return KV_EXIT_FAILED;
+    }
+    if (!kv_floors_met(doc, &floor)) {
+        fprintf(stderr, "kvgrid: %s\n", floor.text);
+        return KV_EXIT_WORSE;
+    }
+    if (n.verdicts[KV_VERDICT_UNPROVEN] > 0 && !m->o->allow_unproven) {
+        fprintf(stderr, "kvgrid: %" PRId64 " rows are UNPROVEN\n", n.verdicts[KV_VERDICT_UNPROVEN]);
+        return KV_EXIT_WORSE;
+    }
+    return KV_EXIT_OK;
+}
+
+int kv_cmd_merge(const kv_opts *o, int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    kv_err err = {0};
+    merge m = {.o = o, .n = (size_t)o->n_positional, .err = &err};
+    json_t *doc = NULL;
+    int code = KV_EXIT_OK;
+    kv_rc rc = KV_OK;
+    if (o->out == NULL) {
+        rc = KV_FAIL(&err, KV_EINVAL, "name the file for the merged certificate with -o FILE");
+        goto out;
+    }
+    m.part = kv_alloc(m.n, sizeof *m.part);
+    m.failures = json_array();
+    m.devices = json_array();
+    m.parts_list = json_array();
+    if (m.part == NULL || m.failures == NULL || m.devices == NULL || m.parts_list == NULL) {
+        rc = KV_FAIL(&err, KV_ENOMEM, "no memory to merge");
+        goto out;
+    }
+    KV_TRY(rc, out, kv_file_can_write(o->out, &err));
+    KV_TRY(rc, out, read_all(&m));
+    KV_TRY(rc, out, join(&m, &doc));
+    KV_TRY(rc, out, write_out(&m, doc));
+    code = tell(&m, doc);
+out:
+    for (size_t i = 0; m.part != NULL && i < m.n; i++) json_decref(m.part[i]);
+    kv_free(m.part);
+    json_decref(doc);
+    json_decref(m.failures);
+    json_decref(m.devices);
+    json_decref(m.parts_list);
+    kv_free(m.rows);
+    kv_free(m.have);
+    kv_campaign_free(&m.whole);
+    kv_trust_free(m.trust);
+    if (rc == KV_OK) return kv_ask_finish(code);
+    const int failed = kv_ask_fail(&err);
+    return rc == KV_ESIG ? KV_EXIT_REFUSED : failed;
+}
