@@ -55,7 +55,10 @@ static inline bool kvt_one_in(uint64_t *state, int64_t n)
 static inline void *kvt_take(int64_t n, size_t size)
 {
     void *p = calloc((size_t)n + 1, size);
-    if (p == NULL) fail_msg("no memory for %" PRId64 " x %zu bytes", n, size);
+    if (p == NULL) {
+        print_error("no memory for %" PRId64 " x %zu bytes\n", n, size);
+        abort();
+    }
     return p;
 }
 

@@ -49,7 +49,7 @@ static inline kv_campaign kvt_campaign(const char *layouts, const char *geometry
 
 static inline kv_rc kvt_load(const char *path, kv_campaign *out, kv_err *err)
 {
-    return kv_campaign_load(path, out, err);
+    return kv_campaign_load(path, NULL, out, err);
 }
 
 static inline kv_campaign kvt_published_campaign(void)
