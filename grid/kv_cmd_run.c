@@ -15,6 +15,7 @@ void kv_session_free(kv_session *s)
     kv_key_free(s->key);
     kv_free(s->out_path);
     kv_free(s->rows);
+    kv_free(s->ranks);
     kv_free(s->done);
     kv_free(s->todo);
     kv_free(s->costs);
@@ -41,6 +42,7 @@ static kv_rc session_run(kv_session *s, int *code, kv_err *err)
     kv_rc rc;
     KV_TRY(rc, out, kv_session_prepare(s, err));
     rc = kv_session_compute(s, err);
+    if (rc == KV_OK) rc = kv_session_recheck(s, err);
     if (rc == KV_OK) rc = kv_session_finish(s, code, err);
     if (rc == KV_EINTR) {
         *code = interrupted(s);

@@ -6,7 +6,7 @@ const kv_command kv_commands[] = {
     {"run", "[CAMPAIGN]", "run a campaign over all ranks and write a signed certificate",
      "CAMPAIGN is a JSON file; without one, --geometry and --pairs say what to check. Start it alone, with\n"
      "mpirun -n 8 kvgrid run ..., or with srun kvgrid run ... Default output: NAME.cert.json.",
-     "out key pass-fd layouts select pairs geometry tail seed device state part timeout time-limit progress require subject allow-unproven format", 0, 1, kv_cmd_run},
+     "out key pass-fd layouts select pairs geometry tail seed device state part timeout time-limit cross-check progress require subject allow-unproven format", 0, 1, kv_cmd_run},
     {"plan", "[CAMPAIGN]", "cells, bytes, memory and work, without running",
      NULL, "layouts select pairs geometry tail seed part ranks format", 0, 1, kv_cmd_plan},
     {"verify", "CERT", "re-derive everything a certificate says, and check its signature",

@@ -31,6 +31,7 @@ static const kv_opt table[] = {
     {"part", "I/N", NULL, OPT_TEXT, AT(part), 0, 0, "only part I of N of the cells (array jobs); kvgrid merge joins the certificates"},
     {"state", "DIR", NULL, OPT_TEXT, AT(state), 0, 0, "folder for finished rows; a run with the same DIR goes on where another was stopped"},
     {"time-limit", "SECONDS", NULL, OPT_INT, AT(time_limit_s), 1, 31536000, "stop by itself after this time with exit code 75, as after SIGUSR1"},
+    {"cross-check", "PERCENT", NULL, OPT_INT, AT(cross_check), 0, 100, "run this share of the cells again on another rank; a disagreement is FAILED"},
     {"progress", "HOW", "auto|none", OPT_TEXT, AT(progress), 0, 0, "progress on stderr: auto (default), none"},
     {"ranks", "N", NULL, OPT_INT, AT(ranks), 1, 1 << 20, "plan for this many ranks (default 1)"},
     {"repeat", "N", NULL, OPT_INT, AT(repeat), 1, 100000, "measurements of each figure, the median counts (default 9)"},

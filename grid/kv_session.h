@@ -32,7 +32,8 @@ typedef struct {
     kv_progress progress;
     char *out_path;
     kv_key *key;
-    kv_row *rows; /* by cell */
+    kv_row *rows;   /* by cell */
+    int32_t *ranks; /* who ran a cell, by cell */
     kv_journal *journal;
     int64_t n_resumed;
     json_t *assured[KV_ASSURANCE_ITEMS]; /* made by the ranks that got these items */
@@ -46,6 +47,8 @@ double kv_session_seconds(const kv_session *s); /* since the program began */
 kv_rc kv_session_prepare(kv_session *s, kv_err *err) KV_MUST_USE;
 /* All cells that are not done, and the controls. KV_EINTR: asked to stop, what is finished is kept. */
 kv_rc kv_session_compute(kv_session *s, kv_err *err) KV_MUST_USE;
+/* Some cells again on another rank (kv_session_recheck.c); a disagreement is a FAILED row. */
+kv_rc kv_session_recheck(kv_session *s, kv_err *err) KV_MUST_USE;
 /* Rank 0 merges, signs, writes and tells; *code is the exit code. */
 kv_rc kv_session_finish(kv_session *s, int *code, kv_err *err) KV_MUST_USE;
 /* Everything but m. */

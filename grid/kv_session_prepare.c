@@ -36,7 +36,8 @@ static kv_rc prepare_root(kv_session *s, kv_err *err)
     }
     KV_TRY(rc, out, kv_file_can_write(s->out_path, err));
     s->rows = kv_alloc(s->c.n_cells, sizeof *s->rows);
-    if (s->rows == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for %zu rows", s->c.n_cells);
+    s->ranks = kv_alloc(s->c.n_cells, sizeof *s->ranks);
+    if (s->rows == NULL || s->ranks == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for %zu rows", s->c.n_cells);
 out:
     kv_pass_free(pass);
     kv_free(key_path);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "certs/kv_json.h"
+#include "grid/kv_fault.h"
 #include "grid/kv_session.h"
 
 static volatile sig_atomic_t stop_asked;
@@ -80,6 +81,7 @@ static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
     }
     set_now_cell(s, s->todo[item]);
     kv_rc rc = kv_cell_run(&s->runner, &s->c, s->todo[item], &row, err);
+    if (rc == KV_OK) rc = kv_fault_cell(kv_mpi_rank(s->m), &row, err);
     if (rc != KV_OK) return rc;
     if (row.verdict == KV_VERDICT_FAILED)
         snprintf(row.failed_at, sizeof row.failed_at, "%d %.140s", kv_mpi_rank(s->m), kv_mpi_host_view(s->m, kv_mpi_rank(s->m)));
@@ -95,6 +97,7 @@ static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, siz
     memcpy(&row, bytes, sizeof row);
     if (row.cell != s->todo[item]) return KV_FAIL(err, KV_EBUG, "rank %d sent the row of another cell", rank);
     s->rows[row.cell] = row;
+    s->ranks[row.cell] = rank;
     return s->journal != NULL ? kv_journal_add(s->journal, &s->c, &row, err) : KV_OK;
 }
 

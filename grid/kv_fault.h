@@ -1,0 +1,17 @@
+/* Planted faults, for tests only: compiled in where KV_FAULTS is on, else every call does nothing.
+ *
+ * $KVGRID_FAULT = KIND@RANK:N: in its N-th cell (from 1) rank RANK
+ *   memory, device   cannot run the cell (a FAILED row)
+ *   error            meets a fatal error
+ *   wrong            grades the cell NOT_EXACT, like a device that computes wrongly
+ *   kill             is killed
+ *   hang             never comes back */
+#ifndef KV_FAULT_H
+#define KV_FAULT_H
+
+#include "grid/kv_row.h"
+
+/* Called once for each cell that a rank ran; may change the row, return an error, or not return. */
+kv_rc kv_fault_cell(int rank, kv_row *row, kv_err *err) KV_MUST_USE;
+
+#endif

@@ -1,0 +1,43 @@
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "grid/kv_fault.h"
+
+static int64_t cells_seen;
+
+static void fail_row(kv_row *row, kv_errclass e, const char *text)
+{
+    const kv_row failed = {.cell = row->cell, .words = row->words, .error_class = (int32_t)e, .verdict = KV_VERDICT_FAILED};
+    *row = failed;
+    for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
+    snprintf(row->reason, sizeof row->reason, "%s", text);
+}
+
+static kv_rc act(const char *kind, size_t n, kv_row *row, kv_err *err)
+{
+    if (strncmp(kind, "memory", n) == 0) fail_row(row, KV_ERRCLASS_MEMORY, "planted: no memory");
+    if (strncmp(kind, "device", n) == 0) fail_row(row, KV_ERRCLASS_DEVICE, "planted: the device failed");
+    if (strncmp(kind, "error", n) == 0) return KV_FAIL(err, KV_EBUG, "planted: a fatal error in cell %" PRId64, row->cell);
+    if (strncmp(kind, "kill", n) == 0) raise(SIGKILL);
+    while (strncmp(kind, "hang", n) == 0) pause();
+    if (strncmp(kind, "wrong", n) == 0 && row->ran) {
+        row->observed[KV_OBS_FORWARD] = KV_FALSE;
+        row->gather_agrees = false;
+        row->verdict = KV_VERDICT_NOT_EXACT;
+    }
+    return KV_OK;
+}
+
+kv_rc kv_fault_cell(int rank, kv_row *row, kv_err *err)
+{
+    const char *text = getenv("KVGRID_FAULT");
+    long who = -1, when = -1;
+    cells_seen++;
+    const char *at = text != NULL ? strchr(text, '@') : NULL;
+    if (at == NULL || sscanf(at, "@%ld:%ld", &who, &when) != 2 || who != rank || when != cells_seen) return KV_OK;
+    return act(text, (size_t)(at - text), row, err);
+}

@@ -1,0 +1,151 @@
+/* A second look on another rank: an unexpected NOT_EXACT, and --cross-check percent of all cells. A bad device must
+ * not look like a bad translation: where two ranks disagree the row is FAILED and names both. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "grid/kv_fault.h"
+#include "grid/kv_session.h"
+
+#define ROWS_A_ROUND ((int64_t)(KV_MPI_TEXT_BYTES_MAX / sizeof(kv_row)))
+
+/* One cell to run again, and who ran it. */
+typedef struct {
+    int64_t cell;
+    int32_t rank, other;
+} second_look;
+
+/* NOT_EXACT without a change of element types: the index algebra says that it must be exact. */
+static bool unexpected(const kv_row *r)
+{
+    return r->verdict == KV_VERDICT_NOT_EXACT && !r->converts;
+}
+
+/* A sample that depends on the cell alone. */
+static bool sampled(int64_t cell, int64_t percent)
+{
+    return (int64_t)(kv_payload_mix((uint64_t)cell ^ 0x5EED) % 100) < percent;
+}
+
+static kv_rc list_looks(const kv_session *s, kv_buf *out, kv_err *err)
+{
+    const int size = kv_mpi_size(s->m);
+    for (int64_t i = 0; i < s->n_todo; i++) {
+        const int64_t cell = s->todo[i];
+        const kv_row *r = &s->rows[cell];
+        if (r->verdict == KV_VERDICT_FAILED || !(unexpected(r) || sampled(cell, s->o->cross_check))) continue;
+        const second_look look = {cell, s->ranks[cell], (s->ranks[cell] + 1) % size};
+        kv_rc rc = kv_buf_append(out, &look, sizeof look, err);
+        if (rc != KV_OK) return rc;
+    }
+    return KV_OK;
+}
+
+/* Whether two runs of a cell found the same. */
+static bool agree(const kv_row *a, const kv_row *b)
+{
+    kv_buf x = {0}, y = {0};
+    const bool same = kv_row_encode(a, &x, NULL) == KV_OK && kv_row_encode(b, &y, NULL) == KV_OK && x.len == y.len &&
+                      memcmp(x.data, y.data, x.len) == 0;
+    kv_buf_free(&x);
+    kv_buf_free(&y);
+    return same;
+}
+
+static kv_rc judge(kv_session *s, const second_look *look, const kv_row *second, kv_err *err)
+{
+    kv_row *row = &s->rows[look->cell];
+    if (second->verdict == KV_VERDICT_FAILED || agree(row, second)) return KV_OK;
+    kv_row failed = {.cell = row->cell, .words = row->words, .error_class = KV_ERRCLASS_DEVICE, .verdict = KV_VERDICT_FAILED};
+    for (int i = 0; i < KV_OBS_COUNT; i++) failed.observed[i] = KV_NULL;
+    snprintf(failed.reason, sizeof failed.reason, "two ranks disagree: rank %d on %.60s (%s) says %s, rank %d on %.60s (%s) says %s", look->rank,
+             kv_mpi_host_view(s->m, look->rank), s->runner.dev->ops->kind, kv_verdict_name((kv_verdict)row->verdict), look->other,
+             kv_mpi_host_view(s->m, look->other), s->runner.dev->ops->kind, kv_verdict_name((kv_verdict)second->verdict));
+    snprintf(failed.failed_at, sizeof failed.failed_at, "%d %.140s", look->rank, kv_mpi_host_view(s->m, look->rank));
+    *row = failed;
+    return s->journal != NULL ? kv_journal_add(s->journal, &s->c, row, err) : KV_OK;
+}
+
+/* This rank's looks number [from, from + n), as rows. */
+static kv_rc run_mine(kv_session *s, const second_look *looks, int64_t n_looks, int64_t from, kv_buf *out, kv_err *err)
+{
+    int64_t mine = 0;
+    for (int64_t i = 0; i < n_looks; i++) {
+        kv_row row;
+        if (looks[i].other != kv_mpi_rank(s->m)) continue;
+        if (mine++ < from || mine > from + ROWS_A_ROUND) continue;
+        kv_rc rc = kv_cell_run(&s->runner, &s->c, looks[i].cell, &row, err);
+        if (rc == KV_OK) rc = kv_fault_cell(kv_mpi_rank(s->m), &row, err);
+        if (rc == KV_OK) rc = kv_buf_append(out, &row, sizeof row, err);
+        if (rc != KV_OK) return rc;
+    }
+    return KV_OK;
+}
+
+static kv_rc judge_round(kv_session *s, const second_look *looks, int64_t n_looks, const kv_buf *texts, kv_err *err)
+{
+    for (int r = 0; r < kv_mpi_size(s->m); r++)
+        for (size_t at = 0; at + sizeof(kv_row) <= texts[r].len; at += sizeof(kv_row)) {
+            kv_row row;
+            memcpy(&row, texts[r].data + at, sizeof row);
+            for (int64_t i = 0; i < n_looks; i++) {
+                if (looks[i].cell != row.cell) continue;
+                kv_rc rc = judge(s, &looks[i], &row, err);
+                if (rc != KV_OK) return rc;
+                break;
+            }
+        }
+    return KV_OK;
+}
+
+/* As many rounds as the rank with the most looks needs; the same number on all ranks. */
+static int64_t rounds_of(const kv_session *s, const second_look *looks, int64_t n_looks)
+{
+    int64_t most = 0;
+    for (int r = 0; r < kv_mpi_size(s->m); r++) {
+        int64_t n = 0;
+        for (int64_t i = 0; i < n_looks; i++) n += looks[i].other == r;
+        if (n > most) most = n;
+    }
+    return (most + ROWS_A_ROUND - 1) / ROWS_A_ROUND;
+}
+
+static kv_rc one_round(kv_session *s, const second_look *looks, int64_t n_looks, int64_t round, kv_err *err)
+{
+    kv_buf mine = {0}, *texts = NULL;
+    const int size = kv_mpi_size(s->m);
+    kv_rc rc = run_mine(s, looks, n_looks, round * ROWS_A_ROUND, &mine, err);
+    if (rc == KV_OK && kv_session_is_root(s)) {
+        texts = kv_alloc((size_t)size, sizeof *texts);
+        if (texts == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for a second look");
+    }
+    KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
+    KV_TRY(rc, out, kv_mpi_gather_texts(s->m, mine.data, mine.len, texts, err));
+    if (kv_session_is_root(s)) rc = judge_round(s, looks, n_looks, texts, err);
+    rc = kv_mpi_agree(s->m, rc, err);
+out:
+    for (int r = 0; texts != NULL && r < size; r++) kv_buf_free(&texts[r]);
+    kv_free(texts);
+    kv_buf_free(&mine);
+    return rc;
+}
+
+kv_rc kv_session_recheck(kv_session *s, kv_err *err)
+{
+    kv_buf looks = {0};
+    kv_rc rc = KV_OK;
+    if (kv_session_is_root(s)) rc = list_looks(s, &looks, err);
+    KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
+    KV_TRY(rc, out, kv_mpi_bcast_bytes(s->m, &looks, err));
+    const int64_t n = (int64_t)(looks.len / sizeof(second_look));
+    if (n == 0) goto out;
+    const second_look *list = (const second_look *)(const void *)looks.data;
+    const int64_t rounds = rounds_of(s, list, n);
+    if (kv_session_is_root(s) && !s->progress.off)
+        fprintf(stderr, "kvgrid: %" PRId64 " cells run again on another rank%s\n", n, kv_mpi_size(s->m) == 1 ? " (there is only one)" : "");
+    for (int64_t round = 0; round < rounds; round++) KV_TRY(rc, out, one_round(s, list, n, round, err));
+out:
+    kv_buf_free(&looks);
+    return rc;
+}
