@@ -136,7 +136,7 @@ def why_not(entry, g):
         if entry.get("row_lanes", dim(g, kv)) < dim(g, kv):
             return "rows are wider than row_lanes"
         sizes = shape(entry, g, kv, 1)
-        if "page_stride_bytes" in entry:
+        if "page_stride_bytes" in entry and "Tb" in half(entry, kv):
             payload = size
             for n in sizes[half(entry, kv).index("Tb") + 1:]:
                 payload *= n
@@ -472,7 +472,74 @@ WIDE_SPEC = {"schema": "kvgrid.campaign/v1", "name": "wide", "pairs": "all-order
              "geometries": [{"layers": 2, "tokens": [0, 1, 3, 4, 5, 8], "kv_heads": [1, 2, 3], "head_dim": 8,
                              "element": ["f16", "fp8_e4m3"]},
                             {"layers": 1, "tokens": 9, "kv_heads": 4, "head_dim": 6, "head_dim_v": 4, "element": "f32"}]}
-CAMPAIGNS = {"published": (PUBLISHED, SPEC), "wide": (WIDE, WIDE_SPEC)}
+SMALL_SPEC = dict(WIDE_SPEC, name="wide-small", tail="nan", geometries=[
+    {"layers": 2, "tokens": [0, 5], "kv_heads": [1, 2], "head_dim": 8, "element": "f16"}])
+CAMPAIGNS = {"published": (PUBLISHED, SPEC), "wide": (WIDE, WIDE_SPEC), "wide-small": (WIDE, SMALL_SPEC)}
+
+
+def random_layout(name, rng):
+    """Any declaration that docs/layouts.md allows, with small sizes."""
+    kv = rng.choice(("separate", "interleaved", "interleaved", "latent"))
+    entry = {"name": name, "engine": "random", "cite": "random", "kv": kv, "attention": "mla" if kv == "latent" else "gqa"}
+    if rng.random() < 0.1:
+        entry["attention"] = "mla"
+
+    def one_list():
+        axes = rng.choice((["T"], ["Tb", "Ti"], ["Tb", "Ti"], ["Tb", "Tg", "Tx"]))
+        if kv == "latent":
+            return axes + ["C"]
+        return axes + ["H"] + rng.choice((["D"], ["D"], ["Dg", "Dx"]))
+
+    k = one_list()
+    v = list(k) if kv == "interleaved" or rng.random() < 0.5 else one_list()
+    rng.shuffle(k)
+    v = list(k) if rng.random() < 0.4 and set(k) == set(v) else rng.sample(v, len(v))
+    if kv == "interleaved":
+        at = rng.randrange(len(k) + 1)
+        k, rest = k[:at] + ["KV"] + k[at:], [a for a in v if a not in k[:at]]
+        v = k[:at] + ["KV"] + rest
+    if rng.random() < 0.4:
+        at = rng.randrange(len(k) + 1)
+        k.insert(at, "L")
+        if kv == "interleaved":
+            if at <= k.index("KV"):
+                v.insert(at, "L")
+            else:
+                v.insert(rng.randrange(v.index("KV") + 1, len(v) + 1), "L")
+        else:
+            v.insert(rng.randrange(len(v) + 1), "L")
+    entry["k_axes"] = k
+    if kv != "latent" and (v != k or rng.random() < 0.5):
+        entry["v_axes"] = v
+    both = set(k) if kv == "latent" else set(k) | set(v)
+    if "Tb" in both:
+        entry["block"] = rng.choice((1, 2, 4, 4, 6))
+    if "Tx" in both:
+        entry["tx"] = rng.choice([n for n in (1, 2, 4, 6) if entry["block"] % n == 0])
+    if "Dx" in both:
+        entry.update(rng.choice(({"x": 1}, {"x": 2}, {"x": 4}, {"x": 3}, {"x_bytes": 4}, {"x_bytes": 2})))
+    if rng.random() < 0.15 and not any("Dx" in axes for axes in (k, [] if kv == "latent" else v)):
+        entry["row_lanes"] = rng.choice((3, 4, 5, 8))
+    pages = kv != "interleaved" or "Tb" not in both or set(k[:k.index("Tb")]) == set(v[:v.index("Tb")])
+    if "Tb" in both and pages and rng.random() < 0.2:
+        entry["page_stride_bytes"] = rng.choice((64, 200, 512, 4096))
+    if rng.random() < 0.3:
+        size = rng.choice((1, 2, 3, 4))
+        entry["tp"] = {"size": size, "rank": rng.randrange(size)}
+    if rng.random() < 0.2:
+        entry["element"] = rng.choice(("same", "f16", "f32", "fp8_e4m3"))
+    return entry
+
+
+def random_campaign(rng):
+    layouts = [random_layout("r%d" % i, rng) for i in range(7)]
+    twin = dict(rng.choice(layouts), name="twin")
+    spec = {"schema": "kvgrid.campaign/v1", "name": "random", "pairs": "all-ordered", "tail": rng.choice(("stale", "zero", "nan")),
+            "geometries": [{"layers": rng.choice((1, 2, 3)), "tokens": [0, 1, rng.choice((4, 5, 6, 7, 13))],
+                            "kv_heads": [1, 2], "head_dim": 4, "element": rng.choice(("f16", "bf16", "f32", "fp8_e4m3"))},
+                           {"layers": 2, "tokens": 3, "kv_heads": rng.choice((1, 2, 4)), "head_dim": 4, "head_dim_v": 2,
+                            "element": "f16"}]}
+    return layouts + [twin], spec
 
 
 # ---- signing ---------------------------------------------------------------------------------

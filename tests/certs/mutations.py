@@ -75,6 +75,7 @@ def failure_of(row):
 @case("sound_published", 0, "")
 @case("sound_mixed", 0, "", base="mixed")
 @case("sound_exhaustive", 0, "", base="exhaustive")
+@case("sound_wide", 0, "", base="wide")
 def _(doc):
     pass
 
@@ -879,6 +880,7 @@ def documents():
     layouts = {e["name"]: e for e in make_cert.WIDE}
     return {"published": make_cert.make_document(*make_cert.CAMPAIGNS["published"]),
             "mixed": make_cert.make_document([layouts[n] for n in MIXED], MIXED_SPEC),
+            "wide": make_cert.make_document(*make_cert.CAMPAIGNS["wide-small"]),
             "exhaustive": make_cert.make_document([layouts[n] for n in ("a-thd", "whole-block", "bf16")], dict(
                 make_cert.SPEC, name="exhaustive", pairs="all-ordered", values="exhaustive",
                 geometries=[{"layers": 1, "tokens": 3, "kv_heads": 1, "head_dim": 2, "element": ["f16", "fp8_e4m3"]}]))}
@@ -887,7 +889,8 @@ def documents():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("out")
-    parser.add_argument("--random", type=int, default=0, metavar="N")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="documents with random edits")
+    parser.add_argument("--campaigns", type=int, default=0, metavar="N", help="sound documents of random layouts")
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
     signer, bases, expect = make_cert.Signer(), documents(), []
@@ -918,6 +921,9 @@ def main():
             pass
         write("random_%04d" % i, signer.seal(doc))
         expect.append("random_%04d ? ?\n" % i)
+    for i in range(args.campaigns):
+        write("campaign_%04d" % i, signer.seal(make_cert.make_document(*make_cert.random_campaign(random.Random(i)))))
+        expect.append("campaign_%04d 0 -\n" % i)
     with open(os.path.join(args.out, "expect.txt"), "w") as f:
         f.writelines(expect)
     with open(os.path.join(args.out, "trusted.pub"), "w") as f:
