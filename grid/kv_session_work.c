@@ -98,6 +98,9 @@ static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, siz
     if (row.cell != s->todo[item]) return KV_FAIL(err, KV_EBUG, "rank %d sent the row of another cell", rank);
     s->rows[row.cell] = row;
     s->ranks[row.cell] = rank;
+    const double units = row.ran && row.unit_layers > 0 ? (double)(row.layers / row.unit_layers) : 0;
+    kv_progress_add(&s->progress, rank, (double)s->costs[item], (double)(row.checked + row.source_checked),
+                    3.0 * units * row.gather_payloads * ((double)row.native_bytes[0] + (double)row.native_bytes[1]));
     return s->journal != NULL ? kv_journal_add(s->journal, &s->c, &row, err) : KV_OK;
 }
 
@@ -125,10 +128,12 @@ kv_rc kv_session_compute(kv_session *s, kv_err *err)
     const kv_mpi_job job = {.n_items = s->n_todo + KV_ASSURANCE_ITEMS, .costs = s->costs, .ctx = s, .run_item = run_item,
                             .on_result = on_result, .on_progress = on_progress, .stop = &stop_asked};
     catch_signals();
-    kv_progress_start(&s->progress, s->o->progress != NULL && strcmp(s->o->progress, "none") == 0);
+    KV_TRY(rc, out, kv_mpi_agree(s->m, kv_progress_start(&s->progress, s->o->progress != NULL && strcmp(s->o->progress, "none") == 0,
+                                                         kv_mpi_size(s->m), err), err));
     if (root && s->n_resumed > 0 && !s->progress.off)
         fprintf(stderr, "kvgrid: %" PRId64 " of %zu cells stand in %s/journal\n", s->n_resumed, s->c.n_cells, s->o->state);
     rc = kv_mpi_handout(s->m, &job, err);
-    if (root) kv_progress_end(&s->progress);
+out:
+    kv_progress_end(&s->progress);
     return rc;
 }
