@@ -144,10 +144,12 @@ static json_t *catalogue_new(const kv_campaign *c, kv_err *err)
         char digest[KV_HASH_HEX];
         json_t *entry = json_copy(c->catalogue.item[i]->json);
         if (entry == NULL || kv_cert_layout_digest(entry, digest, err) != KV_OK ||
-            json_object_set_new(entry, "digest", json_string(digest)) != 0 || json_array_append_new(list, entry) != 0) {
+            json_object_set_new(entry, "digest", json_string(digest)) != 0 || json_array_append(list, entry) != 0) {
+            json_decref(entry);
             json_decref(list);
             return NULL;
         }
+        json_decref(entry);
     }
     return list;
 }
