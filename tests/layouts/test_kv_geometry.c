@@ -8,7 +8,7 @@ static void geometry_parse__reads_what_print_writes(void **state)
     static const char *const texts[][2] = {{"L=3,T=40,H=2,D=8,e=f16", NULL},
                                            {"L=1,T=0,H=1,D=1,Dv=4,e=fp8_e4m3", NULL},
                                            {"e=bf16,D=6,H=2,T=9,L=1", "L=1,T=9,H=2,D=6,e=bf16"},
-                                           {"D=192,Dv=128,T=1,H=128,L=61", "L=61,T=1,H=128,D=192,Dv=128,e=f16"},
+                                           {"D=192,Dv=128,T=1,H=128,e=f16,L=61", "L=61,T=1,H=128,D=192,Dv=128,e=f16"},
                                            {"L=2,T=5,H=1,D=7,Dv=7,e=f32", "L=2,T=5,H=1,D=7,e=f32"}};
     for (size_t i = 0; i < KVT_COUNT(texts); i++) {
         const kv_geometry g = kvt_geometry(texts[i][0]);
@@ -35,19 +35,20 @@ static void geometry_parse__refuses_by_name(void **state)
                                          {"L=3,T=4 0,H=2,D=8", "T="},
                                          {"L=3,T=,H=2,D=8", "T="},
                                          {"L=3,T=+4,H=2,D=8", "T="},
-                                         {"L=0,T=40,H=2,D=8", "layers is 0"},
-                                         {"L=65537,T=40,H=2,D=8", "layers"},
-                                         {"L=3,T=-1,H=2,D=8", "tokens is -1"},
-                                         {"L=3,T=1099511627777,H=2,D=8", "tokens"},
-                                         {"L=3,T=40,H=0,D=8", "kv_heads is 0"},
-                                         {"L=3,T=40,H=1048577,D=8", "kv_heads"},
-                                         {"L=3,T=40,H=2,D=0", "head_dim is 0"},
-                                         {"L=3,T=40,H=2,D=1048577", "head_dim"},
-                                         {"L=3,T=40,H=2,D=8,Dv=0", "head_dim_v is 0"},
+                                         {"L=0,T=40,H=2,D=8,e=f16", "layers is 0"},
+                                         {"L=65537,T=40,H=2,D=8,e=f16", "layers"},
+                                         {"L=3,T=-1,H=2,D=8,e=f16", "tokens is -1"},
+                                         {"L=3,T=1099511627777,H=2,D=8,e=f16", "tokens"},
+                                         {"L=3,T=40,H=0,D=8,e=f16", "kv_heads is 0"},
+                                         {"L=3,T=40,H=1048577,D=8,e=f16", "kv_heads"},
+                                         {"L=3,T=40,H=2,D=0,e=f16", "head_dim is 0"},
+                                         {"L=3,T=40,H=2,D=1048577,e=f16", "head_dim"},
+                                         {"L=3,T=40,H=2,D=8,Dv=0,e=f16", "head_dim_v is 0"},
                                          {"L=3,T=99999999999999999999,H=2,D=8", "T="},
                                          {"L=3,,T=40,H=2,D=8", "KEY=VALUE"},
                                          {"l=3,T=40,H=2,D=8", "\"l=3\""},
-                                         {"L=3,T=40,H=2,D=8,e=", "element"}};
+                                         {"L=3,T=40,H=2,D=8,e=", "element"},
+                                         {"L=3,T=40,H=2,D=8", "e= is missing"}};
     for (size_t i = 0; i < KVT_COUNT(bad); i++) {
         kv_geometry g = {-7, -7, -7, -7, -7, KV_ELEM_F32};
         kv_err err = {0};
@@ -57,7 +58,7 @@ static void geometry_parse__refuses_by_name(void **state)
     kv_geometry g;
     kv_err err = {0};
     kv_alloc_fail_after(0);
-    const kv_rc rc = kv_geometry_parse("L=3,T=40,H=2,D=8", &g, &err);
+    const kv_rc rc = kv_geometry_parse("L=3,T=40,H=2,D=8,e=f16", &g, &err);
     kv_alloc_fail_after(-1);
     assert_int_equal(rc, KV_ENOMEM);
 }
