@@ -6,9 +6,8 @@
 
 #include "mpi/kv_mpi.h"
 #include "mpi/kv_mpi_check.h"
+#include "mpi/kv_mpi_hub.h"
 #include "mpi/kv_mpi_msg.h"
-
-#define KV_MPI_HOST_BYTES 256
 
 typedef enum {
     KV_MPI_WELL,
@@ -43,6 +42,7 @@ typedef struct {
 void kv_mpi_backoff_wait(kv_mpi_backoff *b);
 
 uint64_t kv_mpi_now_ns(void);
+uint64_t kv_mpi_clock_now(void *unused);   /* the same as a kv_mpi_clock */
 uint64_t kv_mpi_limit_ns(const kv_mpi *m); /* timeout_s */
 
 /* Waits for *req with sleeps. Past the limit: the handle is broken, KV_ETIME, and the buffers of
@@ -58,7 +58,6 @@ kv_rc kv_mpi_outcome_adopt(const kv_mpi *m, const kv_mpi_outcome *o, kv_err *err
 enum { KV_MPI_TAG_CTRL = 1, KV_MPI_TAG_REPORT = 2 };
 
 /* The two halves of kv_mpi_handout for more than one rank. */
-typedef struct kv_mpi_order kv_mpi_order;
 kv_rc kv_mpi_root_run(kv_mpi *m, const kv_mpi_job *job, const kv_mpi_order *order, kv_err *err) KV_MUST_USE;
 kv_rc kv_mpi_worker_run(kv_mpi *m, const kv_mpi_job *job, const kv_mpi_order *order, kv_err *err) KV_MUST_USE;
 

@@ -1,6 +1,7 @@
 /* Reports as bytes, and the first-cause rule for outcomes. */
 #include "mpi/kv_mpi_msg.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +12,11 @@ void kv_mpi_outcome_set(kv_mpi_outcome *o, kv_rc rc, int rank, int64_t item, con
     o->rank = rank;
     o->item = item;
     snprintf(o->text, sizeof o->text, "%s", err != NULL && err->rc != KV_OK ? err->text : kv_rc_name(rc));
+}
+
+size_t kv_mpi_ctrl_bytes(const kv_mpi_ctrl *c)
+{
+    return c->kind == KV_MPI_END ? sizeof *c : offsetof(kv_mpi_ctrl, outcome);
 }
 
 kv_rc kv_mpi_report_begin(kv_mpi_report *r, kv_err *err)

@@ -31,6 +31,7 @@ typedef struct {
     uint64_t digest;        /* WORK: of the work list, which must be the same everywhere */
     kv_mpi_outcome outcome; /* END only; shorter messages stop before it */
 } kv_mpi_ctrl;
+size_t kv_mpi_ctrl_bytes(const kv_mpi_ctrl *c); /* how many of them travel */
 
 /* ---- a worker to rank 0: head, then n_results times {item, bytes} ---- */
 typedef enum { KV_MPI_FINAL = 1, KV_MPI_STOPPED = 2 } kv_mpi_report_flag; /* last message; stop was asked for here */

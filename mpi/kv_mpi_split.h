@@ -1,4 +1,4 @@
-/* Private to mpi/ (and its tests): who computes what. Arithmetic only: no MPI, no clock, no
+/* Private to mpi/, its tests and the simulator: who computes what. Arithmetic only: no MPI, no clock, no
  * thread, so that the policy can be tested and simulated alone. Not locked: the caller does it. */
 #ifndef KV_MPI_SPLIT_H
 #define KV_MPI_SPLIT_H

@@ -9,19 +9,15 @@
 
 #include "mpi/kv_mpi_impl.h"
 
-#define YIELDS 16
-#define SLEEP_LEAST_NS 20000
-#define SLEEP_MOST_NS 2000000
-
 void kv_mpi_backoff_wait(kv_mpi_backoff *b)
 {
-    if (b->yields < YIELDS) {
+    if (b->yields < KV_MPI_YIELDS) {
         b->yields++;
         sched_yield();
         return;
     }
-    b->sleep_ns = b->sleep_ns == 0 ? SLEEP_LEAST_NS : 2 * b->sleep_ns;
-    if (b->sleep_ns > SLEEP_MOST_NS) b->sleep_ns = SLEEP_MOST_NS;
+    b->sleep_ns = b->sleep_ns == 0 ? KV_MPI_SLEEP_LEAST_NS : 2 * b->sleep_ns;
+    if (b->sleep_ns > KV_MPI_SLEEP_MOST_NS) b->sleep_ns = KV_MPI_SLEEP_MOST_NS;
     const struct timespec t = {.tv_sec = 0, .tv_nsec = (long)b->sleep_ns};
     nanosleep(&t, NULL);
 }
@@ -31,6 +27,12 @@ uint64_t kv_mpi_now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t kv_mpi_clock_now(void *unused)
+{
+    (void)unused;
+    return kv_mpi_now_ns();
 }
 
 uint64_t kv_mpi_limit_ns(const kv_mpi *m)
