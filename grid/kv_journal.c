@@ -1,21 +1,16 @@
 #include "grid/kv_journal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "base/kv_file.h"
 
 #define HEAD "kvgrid.journal/v1 "
 #define SUM_DIGITS 16
 #define JOURNAL_LIMIT ((size_t)1 << 40)
 
 struct kv_journal {
+    const kv_disk *disk;
     int fd;
     char *path, *lock;
     int64_t end; /* bytes of whole lines */
@@ -23,13 +18,6 @@ struct kv_journal {
     bool dirty;
     kv_buf line;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void checksum(const char *text, size_t n, char out[SUM_DIGITS + 1])
 {
@@ -84,6 +72,10 @@ static kv_rc take_row(reader *r, const kv_row *row, int64_t number)
         return KV_FAIL(r->err, KV_EFORMAT, "%s: line %" PRId64 ": cell %" PRId64 " (%s) stands twice with different results", r->path, number,
                        row->cell, id);
     }
+    if (failed && r->done[row->cell]) { /* a second look took it back */
+        r->done[row->cell] = false;
+        r->n_done--;
+    }
     if (failed || r->done[row->cell]) return KV_OK; /* FAILED rows run again */
     *slot = *row;
     r->done[row->cell] = true;
@@ -132,10 +124,13 @@ static kv_rc read_journal(kv_journal *j, reader *r, const char *digest)
     kv_buf text = {0};
     kv_rc rc = KV_OK;
     j->end = 0;
-    if (!kv_path_exists(j->path)) return KV_OK;
-    KV_TRY(rc, out, kv_file_read(j->path, JOURNAL_LIMIT, &text, r->err));
-    rc = read_lines(r, &text, digest, &j->end);
-out:
+    const int why = j->disk->read_file(j->disk, j->path, JOURNAL_LIMIT, &text);
+    if (why == -ENOMEM)
+        rc = KV_FAIL(r->err, KV_ENOMEM, "%s: no memory to read it", j->path);
+    else if (why != 0 && why != -ENOENT)
+        rc = KV_FAIL(r->err, KV_EREAD, "%s: cannot be read: %s", j->path, strerror(-why));
+    else if (why == 0)
+        rc = read_lines(r, &text, digest, &j->end);
     kv_buf_free(&text);
     return rc;
 }
@@ -147,11 +142,11 @@ static kv_rc append(kv_journal *j, const char *bytes, size_t n, kv_err *err)
 {
     size_t put = 0;
     while (put < n) {
-        const ssize_t w = pwrite(j->fd, bytes + put, n - put, (off_t)j->end + (off_t)put);
-        if (w < 0 && errno == EINTR) continue;
+        const int64_t w = j->disk->write(j->disk, j->fd, bytes + put, n - put, j->end + (int64_t)put);
+        if (w == -EINTR) continue;
         if (w <= 0) {
-            const int why = errno;
-            if (ftruncate(j->fd, (off_t)j->end) != 0) return KV_FAIL(err, KV_EWRITE, "%s: cannot be written, nor cut back: %s", j->path, strerror(why));
+            const int why = w < 0 ? (int)-w : ENOSPC;
+            if (j->disk->truncate(j->disk, j->fd, j->end) != 0) return KV_FAIL(err, KV_EWRITE, "%s: cannot be written, nor cut back: %s", j->path, strerror(why));
             return KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s; the rows before this one are kept, run again with the same --state",
                            j->path, strerror(why));
         }
@@ -164,10 +159,11 @@ static kv_rc append(kv_journal *j, const char *bytes, size_t n, kv_err *err)
 
 static kv_rc sync_now(kv_journal *j, kv_err *err)
 {
-    j->synced = now_s();
+    j->synced = j->disk->now_s(j->disk);
     if (!j->dirty) return KV_OK;
     j->dirty = false;
-    return fsync(j->fd) == 0 ? KV_OK : KV_FAIL(err, KV_EWRITE, "%s: cannot be synced: %s", j->path, strerror(errno));
+    const int why = j->disk->sync(j->disk, j->fd);
+    return why == 0 ? KV_OK : KV_FAIL(err, KV_EWRITE, "%s: cannot be synced: %s", j->path, strerror(-why));
 }
 
 kv_rc kv_journal_add(kv_journal *j, const kv_campaign *c, const kv_row *row, kv_err *err)
@@ -181,7 +177,7 @@ kv_rc kv_journal_add(kv_journal *j, const kv_campaign *c, const kv_row *row, kv_
     checksum(text.data, text.len, sum);
     KV_TRY(rc, out, kv_buf_printf(&j->line, err, "%s %s\n", sum, text.data));
     KV_TRY(rc, out, append(j, j->line.data, j->line.len, err));
-    if (now_s() - j->synced >= KV_JOURNAL_SYNC_S) rc = sync_now(j, err);
+    if (j->disk->now_s(j->disk) - j->synced >= KV_JOURNAL_SYNC_S) rc = sync_now(j, err);
 out:
     kv_buf_free(&text);
     return rc;
@@ -199,22 +195,24 @@ static char *path_in(const char *dir, const char *name)
 
 static void journal_free(kv_journal *j)
 {
-    if (j->fd >= 0) close(j->fd);
+    if (j->fd >= 0) j->disk->close(j->disk, j->fd);
     kv_buf_free(&j->line);
     kv_free(j->path);
     kv_free(j->lock);
     kv_free(j);
 }
 
-static kv_rc open_locked(kv_journal *j, const kv_campaign *c, const char *digest, kv_row *rows, bool *done, int64_t *n_done,
+static kv_rc open_locked(kv_journal *j, const char *dir, const kv_campaign *c, const char *digest, kv_row *rows, bool *done, int64_t *n_done,
                          kv_err *err)
 {
     reader r = {.c = c, .rows = rows, .done = done, .path = j->path, .err = err};
     kv_rc rc;
     KV_TRY(rc, out, read_journal(j, &r, digest));
-    j->fd = open(j->path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (j->fd < 0 || ftruncate(j->fd, (off_t)j->end) != 0) {
-        rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", j->path, strerror(errno));
+    j->fd = j->disk->open(j->disk, j->path);
+    int why = j->fd < 0 ? j->fd : j->disk->truncate(j->disk, j->fd, j->end);
+    if (why == 0) why = j->disk->sync_folder(j->disk, dir); /* else a power cut may take the whole file */
+    if (why != 0) {
+        rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", j->path, strerror(-why));
         goto out;
     }
     if (j->end == 0) {
@@ -231,11 +229,18 @@ out:
 kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows, bool *done,
                       int64_t *n_done, kv_journal **out, kv_err *err)
 {
+    return kv_journal_open_on(kv_disk_real(), dir, c, campaign_digest, rows, done, n_done, out, err);
+}
+
+kv_rc kv_journal_open_on(const kv_disk *disk, const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows,
+                         bool *done, int64_t *n_done, kv_journal **out, kv_err *err)
+{
     kv_rc rc;
-    if (mkdir(dir, 0777) != 0 && !(errno == EEXIST && kv_path_is_dir(dir)))
-        return KV_FAIL(err, KV_EWRITE, "%s: the state folder cannot be made: %s", dir, strerror(errno));
+    const int why = disk->make_folder(disk, dir);
+    if (why != 0) return KV_FAIL(err, KV_EWRITE, "%s: the state folder cannot be made: %s", dir, strerror(-why));
     kv_journal *j = kv_alloc(1, sizeof *j);
     if (j == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for the journal");
+    j->disk = disk;
     j->fd = -1;
     j->path = path_in(dir, "journal");
     j->lock = path_in(dir, "lock");
@@ -243,12 +248,12 @@ kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaig
         rc = KV_FAIL(err, KV_ENOMEM, "no memory for the journal");
         goto out_free;
     }
-    KV_TRY(rc, out_free, kv_lock_take(j->lock, err));
-    KV_TRY(rc, out_unlock, open_locked(j, c, campaign_digest, rows, done, n_done, err));
+    KV_TRY(rc, out_free, kv_lock_take_on(disk, j->lock, err));
+    KV_TRY(rc, out_unlock, open_locked(j, dir, c, campaign_digest, rows, done, n_done, err));
     *out = j;
     return KV_OK;
 out_unlock:
-    kv_lock_release(j->lock);
+    kv_lock_release_on(disk, j->lock);
 out_free:
     journal_free(j);
     return rc;
@@ -258,7 +263,7 @@ kv_rc kv_journal_close(kv_journal *j, kv_err *err)
 {
     if (j == NULL) return KV_OK;
     kv_rc rc = sync_now(j, err);
-    kv_lock_release(j->lock);
+    kv_lock_release_on(j->disk, j->lock);
     journal_free(j);
     return rc;
 }

@@ -5,11 +5,12 @@
  *   others   <16 hex digits: BLAKE2b of the rest> <row as a JSON list>
  * A last line without its end, or with a wrong checksum, is a torn write: it is cut off and that cell runs again.
  * A bad line before the last is an error that names it. A cell may stand twice with the same row; another row
- * is an error, but for FAILED rows, which run again and are replaced.
+ * is an error. A FAILED row takes back what stood before (a second look that disagreed), and its cell runs again.
  * Lines are written as rows arrive and synced to disk at most KV_JOURNAL_SYNC_S seconds later, and at the end. */
 #ifndef KV_JOURNAL_H
 #define KV_JOURNAL_H
 
+#include "grid/kv_disk.h"
 #include "grid/kv_row.h"
 
 #define KV_JOURNAL_SYNC_S 1.0
@@ -21,6 +22,9 @@ typedef struct kv_journal kv_journal;
  * KV_EEXIST: another run holds the lock. KV_EFORMAT: a bad line, a conflict, another campaign's state. */
 kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows, bool *done,
                       int64_t *n_done, kv_journal **out, kv_err *err) KV_MUST_USE;
+/* The same on another disk than the real one (borrowed, for as long as the journal lives). */
+kv_rc kv_journal_open_on(const kv_disk *disk, const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows,
+                         bool *done, int64_t *n_done, kv_journal **out, kv_err *err) KV_MUST_USE;
 
 /* Appends one row. On KV_EWRITE the file is cut back to its last whole line. */
 kv_rc kv_journal_add(kv_journal *j, const kv_campaign *c, const kv_row *row, kv_err *err) KV_MUST_USE;
@@ -39,6 +43,9 @@ kv_rc kv_row_decode(const kv_campaign *c, const char *text, size_t n, kv_row *ou
 /* Makes path exclusively (works on NFS). A lock of this host whose process is gone is taken over; any other is
  * KV_EEXIST with whose it is and what to do. */
 kv_rc kv_lock_take(const char *path, kv_err *err) KV_MUST_USE;
+kv_rc kv_lock_take_on(const kv_disk *d, const char *path, kv_err *err) KV_MUST_USE;
+/* Removes it, unless it is another's by now. */
 void kv_lock_release(const char *path);
+void kv_lock_release_on(const kv_disk *d, const char *path);
 
 #endif

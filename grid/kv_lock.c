@@ -1,94 +1,123 @@
-/* One run to a state folder. */
+/* One run to a state folder. The lock is a file that says whose it is. It is written beside under a name of its own
+ * and linked into place whole (link works on NFS and never replaces), so that a run killed between two writes leaves
+ * no lock without an owner; a leftover of that name is replaced by the next run of the same process number. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/kv_file.h"
 #include "grid/kv_journal.h"
 
-#define HOST_TEXT 256
+#define PATH_TEXT 4352
 
-/* When process pid began, in clock ticks since boot, as the system says; -1 if it is gone or only a zombie. */
-static int64_t start_of(int64_t pid)
+static bool same_owner(const kv_disk_owner *a, const kv_disk_owner *b)
 {
-    char path[64], state = 'X';
-    kv_buf b = {0};
-    long long start = -1;
-    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
-    if (kv_file_read(path, 65536, &b, NULL) != KV_OK) return -1;
-    const char *after = strrchr(b.data, ')'); /* the name in front may hold anything */
-    if (after == NULL || sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lld", &state,
-                                &start) != 2 || state == 'Z' || state == 'X')
-        start = -1;
-    kv_buf_free(&b);
-    return start;
+    return a->pid == b->pid && a->start == b->start && strcmp(a->host, b->host) == 0;
 }
 
-/* Makes the lock with O_EXCL, which NFS since version 3 does in one step. 0 made, EEXIST there, else errno. */
-static int try_make(const char *path)
+/* "LOCK.HOST.PID", for what is this process's alone. */
+static void beside(const char *path, const kv_disk_owner *o, char out[PATH_TEXT])
 {
-    char host[HOST_TEXT] = "", text[HOST_TEXT + 64];
-    const int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
-    if (fd < 0) return errno;
-    gethostname(host, sizeof host - 1);
-    const int n = snprintf(text, sizeof text, "%s %ld %" PRId64 "\n", host, (long)getpid(), start_of(getpid()));
-    const bool good = write(fd, text, (size_t)n) == n && fsync(fd) == 0;
-    const int why = errno;
-    close(fd);
-    if (good) return 0;
-    (void)unlink(path);
-    return why != 0 ? why : EIO;
+    snprintf(out, PATH_TEXT, "%s.%.200s.%" PRId64, path, o->host, o->pid);
 }
 
-typedef struct {
-    char host[HOST_TEXT];
-    int64_t pid, start;
-} owner;
+/* Writes whose lock it is to a new file. 0 or -errno. */
+static int write_owner(const kv_disk *d, const char *path, const kv_disk_owner *me)
+{
+    char text[KV_DISK_HOST + 64];
+    const int fd = d->create(d, path);
+    if (fd < 0) return fd;
+    const int n = snprintf(text, sizeof text, "%s %" PRId64 " %" PRId64 "\n", me->host, me->pid, me->start);
+    int64_t put = 0, w = 0;
+    while (put < n && ((w = d->write(d, fd, text + put, (size_t)(n - put), put)) > 0 || w == -EINTR))
+        put += w > 0 ? w : 0;
+    int rc = put == n ? d->sync(d, fd) : w < 0 ? (int)w : -EIO;
+    d->close(d, fd);
+    if (rc != 0) (void)d->remove(d, path);
+    return rc;
+}
+
+/* 0 made, -EEXIST there, else -errno. */
+static int try_make(const kv_disk *d, const char *path, const kv_disk_owner *me)
+{
+    char mine[PATH_TEXT];
+    beside(path, me, mine);
+    (void)d->remove(d, mine);
+    int rc = write_owner(d, mine, me);
+    if (rc != 0) return rc == -EEXIST ? -EIO : rc;
+    rc = d->link(d, mine, path);
+    (void)d->remove(d, mine);
+    if (rc == -EPERM || rc == -ENOSYS || rc == -EOPNOTSUPP || rc == -EMLINK)
+        rc = write_owner(d, path, me); /* no links here */
+    return rc;
+}
 
 /* Whose lock it is; false where the file does not say. */
-static bool read_owner(const char *path, owner *o)
+static bool read_owner(const kv_disk *d, const char *path, kv_disk_owner *o)
 {
     kv_buf b = {0};
     char pid[32] = "", start[32] = "";
-    const bool good = kv_file_read(path, 4096, &b, NULL) == KV_OK && sscanf(b.data, "%255s %31s %31s", o->host, pid, start) == 3 &&
+    const bool good = d->read_file(d, path, 4096, &b) == 0 &&
+                      sscanf(b.data, "%255s %31s %31s", o->host, pid, start) == 3 &&
                       kv_parse_i64(pid, 1, INT32_MAX, &o->pid) && kv_parse_i64(start, -1, INT64_MAX, &o->start);
     kv_buf_free(&b);
     return good;
 }
 
-/* A lock of this host whose process is gone: moved away, so that of two takers only one gets it. */
-static bool take_over(const char *path, const owner *o)
+/* A lock of this host whose process is gone: moved away, so that of two takers only one gets it. If meanwhile
+ * another taker was faster, what was moved is its good lock: it goes back. */
+static bool take_over(const kv_disk *d, const char *path, const kv_disk_owner *stale, const kv_disk_owner *me)
 {
-    char here[HOST_TEXT] = "", aside[4096];
-    gethostname(here, sizeof here - 1);
-    if (strcmp(o->host, here) != 0 || start_of(o->pid) == o->start) return false;
-    snprintf(aside, sizeof aside, "%s.%ld", path, (long)getpid());
-    if (rename(path, aside) != 0) return false;
-    (void)unlink(aside);
-    return true;
+    char aside[PATH_TEXT];
+    kv_disk_owner moved = {.pid = 0};
+    if (strcmp(stale->host, me->host) != 0 || d->start_of(d, stale->pid) == stale->start) return false;
+    beside(path, me, aside);
+    if (d->rename(d, path, aside) != 0) return false;
+    const bool right = read_owner(d, aside, &moved) && same_owner(&moved, stale);
+    if (!right) (void)d->link(d, aside, path);
+    (void)d->remove(d, aside);
+    return right;
 }
 
-kv_rc kv_lock_take(const char *path, kv_err *err)
+kv_rc kv_lock_take_on(const kv_disk *d, const char *path, kv_err *err)
 {
+    kv_disk_owner me;
+    d->self(d, &me);
     for (int tries = 0; tries < 2; tries++) {
-        owner o = {.pid = 0};
-        const int why = try_make(path);
+        kv_disk_owner o = {.pid = 0};
+        const int why = try_make(d, path, &me);
         if (why == 0) return KV_OK;
-        if (why != EEXIST) return KV_FAIL(err, KV_EWRITE, "%s: cannot be made: %s", path, strerror(why));
-        if (!read_owner(path, &o))
-            return KV_FAIL(err, KV_EEXIST, "%s: the state is locked by a run that does not say who it is; remove the file if no run uses this state",
+        if (why != -EEXIST) return KV_FAIL(err, KV_EWRITE, "%s: cannot be made: %s", path, strerror(-why));
+        if (!read_owner(d, path, &o))
+            return KV_FAIL(err, KV_EEXIST,
+                           "%s: the state is locked by a run that does not say who it is; remove the file if no run "
+                           "uses this state",
                            path);
-        if (!take_over(path, &o))
-            return KV_FAIL(err, KV_EEXIST, "%s: the state is in use by process %" PRId64 " on %s; if that run is gone, remove this file and start again",
+        if (!take_over(d, path, &o, &me))
+            return KV_FAIL(err, KV_EEXIST,
+                           "%s: the state is in use by process %" PRId64
+                           " on %s; if that run is gone, remove this file and start again",
                            path, o.pid, o.host);
     }
     return KV_FAIL(err, KV_EEXIST, "%s: another run took this state at the same moment", path);
 }
 
+void kv_lock_release_on(const kv_disk *d, const char *path)
+{
+    kv_disk_owner me, o = {.pid = 0};
+    d->self(d, &me);
+    if (read_owner(d, path, &o) && !same_owner(&o, &me))
+        return; /* removed by hand meanwhile, and taken by another run */
+    (void)d->remove(d, path);
+}
+
+kv_rc kv_lock_take(const char *path, kv_err *err)
+{
+    return kv_lock_take_on(kv_disk_real(), path, err);
+}
+
 void kv_lock_release(const char *path)
 {
-    (void)unlink(path);
+    kv_lock_release_on(kv_disk_real(), path);
 }

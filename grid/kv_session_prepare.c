@@ -6,6 +6,7 @@
 #include "grid/kv_ask.h"
 #include "grid/kv_doc.h"
 #include "grid/kv_machine.h"
+#include "grid/kv_merge.h"
 #include "grid/kv_session.h"
 
 bool kv_session_is_root(const kv_session *s)
@@ -84,8 +85,7 @@ static kv_rc share_state(kv_session *s, kv_err *err)
         KV_TRY(rc, out, kv_mpi_bcast_bytes(s->m, &bits, err));
         memcpy(s->done, bits.data, s->c.n_cells * sizeof *s->done);
     }
-    for (size_t i = 0; i < s->c.n_cells; i++)
-        if (!s->done[i]) s->todo[s->n_todo++] = (int64_t)i;
+    s->n_todo = kv_merge_todo(s->done, s->c.n_cells, s->todo);
 out:
     kv_buf_free(&bits);
     return rc;

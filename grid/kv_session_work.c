@@ -8,6 +8,7 @@
 
 #include "certs/kv_json.h"
 #include "grid/kv_fault.h"
+#include "grid/kv_merge.h"
 #include "grid/kv_session.h"
 
 static volatile sig_atomic_t stop_asked;
@@ -92,16 +93,14 @@ static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, siz
 {
     kv_session *s = ctx;
     if (item >= s->n_todo) return kv_json_parse(bytes, n, KV_JSON_BYTES_MAX, &s->assured[item - s->n_todo], err);
-    kv_row row;
-    if (n != sizeof row) return KV_FAIL(err, KV_EBUG, "rank %d sent a row of %zu bytes, want %zu", rank, n, sizeof row);
-    memcpy(&row, bytes, sizeof row);
-    if (row.cell != s->todo[item]) return KV_FAIL(err, KV_EBUG, "rank %d sent the row of another cell", rank);
-    s->rows[row.cell] = row;
-    s->ranks[row.cell] = rank;
-    const double units = row.ran && row.unit_layers > 0 ? (double)(row.layers / row.unit_layers) : 0;
-    kv_progress_add(&s->progress, rank, (double)s->costs[item], (double)(row.checked + row.source_checked),
-                    3.0 * units * row.gather_payloads * ((double)row.native_bytes[0] + (double)row.native_bytes[1]));
-    return s->journal != NULL ? kv_journal_add(s->journal, &s->c, &row, err) : KV_OK;
+    const kv_merge merge = {.c = &s->c, .todo = s->todo, .n_todo = s->n_todo, .rows = s->rows, .ranks = s->ranks, .journal = s->journal};
+    const kv_rc rc = kv_merge_take(&merge, item, rank, bytes, n, err);
+    if (rc != KV_OK) return rc;
+    const kv_row *row = &s->rows[s->todo[item]];
+    const double units = row->ran && row->unit_layers > 0 ? (double)(row->layers / row->unit_layers) : 0;
+    kv_progress_add(&s->progress, rank, (double)s->costs[item], (double)(row->checked + row->source_checked),
+                    3.0 * units * row->gather_payloads * ((double)row->native_bytes[0] + (double)row->native_bytes[1]));
+    return KV_OK;
 }
 
 static void on_progress(void *ctx, const kv_mpi_progress *p)
