@@ -87,4 +87,16 @@ static inline kv_row kvt_run_pair(kv_device *d, const kv_campaign *c, const char
     return kvt_run(d, c, kvt_cell(c, pair));
 }
 
+static inline void kvt_assert_verdict(const kv_row *r, kv_verdict want, const char *what)
+{
+    if (r->verdict != (int32_t)want)
+        fail_msg("%s: %s instead of %s (%s)", what, kv_verdict_name((kv_verdict)r->verdict), kv_verdict_name(want),
+                 r->reason);
+}
+
+static inline void kvt_assert_same_row(const kv_row *a, const kv_row *b)
+{
+    assert_memory_equal(a, b, sizeof *a);
+}
+
 #endif
