@@ -33,6 +33,7 @@ typedef struct {
     fault kind;
     int calls, unpoisoned;
     kv_rc fail_with; /* for failing devices */
+    uint32_t number; /* for other faults: which pattern, which call */
 } wrong;
 
 /* Every byte of the destination is the same, so nothing of an answer is there; guards stand. */
@@ -258,7 +259,7 @@ static kv_rc bad_probe(kv_device *d, const kv_index *ix, kv_probe_result *out, k
 {
     wrong *w = (wrong *)(void *)d;
     const kv_rc rc = w->base->ops->probe(w->base, ix, out, err);
-    if (w->calls++ == (int)w->fail_with) out->bad = 1;
+    if (w->calls++ == (int)w->number) out->bad = 1;
     return rc;
 }
 
@@ -271,7 +272,7 @@ static void cell_run__needs_both_bijections(void **state)
         wrong w = wrong_device(d, RIGHT);
         w.ops = *d->ops;
         w.ops.probe = bad_probe;
-        w.fail_with = (kv_rc)side;
+        w.number = (uint32_t)side;
         const kv_row row = run_wrong(&w, &c, "sglang->vllm-fa");
         kvt_assert_verdict(&row, KV_VERDICT_NOT_EXACT, "bad probe");
         assert_int_equal(row.source_bijective, side != 0);
@@ -293,6 +294,40 @@ static void cell_run__tells_the_two_readings_of_d3_apart(void **state)
     const kv_row row = run_wrong(&w, &c, "packed->planes");
     kvt_assert_verdict(&row, KV_VERDICT_NOT_EXACT, "d3");
     assert_int_equal(row.observed[KV_OBS_IDENTICAL], KV_TRUE); /* it round-trips perfectly, and is wrong */
+    kv_campaign_free(&c);
+    d->ops->close(d);
+}
+
+/* One bit pattern that arrives changed: values "exhaustive" finds it whatever the pattern is. */
+static kv_rc one_value(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, kv_image *dst,
+                       uint32_t fill, kv_err *err)
+{
+    const wrong *w = (const wrong *)(const void *)d;
+    const kv_rc rc = w->base->ops->translate(w->base, s, src, t, dst, fill, err);
+    const kv_coord c = {0, 1, t->tokens - 1, t->heads - 1, t->lanes[1] - 1};
+    const int64_t at = kv_index_forward(t, &c);
+    void *out = kv_image_host_view(dst);
+    if (kv_num_load((kv_elem)t->element, out, at) == w->number)
+        kv_num_store((kv_elem)t->element, out, at, w->number ^ 1U);
+    return rc;
+}
+
+static void cell_run__exhaustive_values_find_any_pattern(void **state)
+{
+    (void)state;
+    kv_device *d = kvt_cpu();
+    kv_campaign c = kvt_campaign("a sep k=T.H.D; b int k=KV.Tb.Ti.H.D block=4", "L=1,T=5,H=2,D=4,e=fp8_e4m3",
+                                 "'values':'exhaustive'");
+    const kv_row good = kvt_run_pair(d, &c, "a->b");
+    kvt_assert_verdict(&good, KV_VERDICT_EXACT_BYTE, "exhaustive");
+    assert_int_equal(good.gather_payloads, 256);
+    for (int v = 0; v < 256; v++) {
+        wrong w = wrong_device(d, RIGHT);
+        w.ops.translate = one_value;
+        w.number = (uint32_t)v;
+        const kv_row row = run_wrong(&w, &c, "a->b");
+        kvt_assert_verdict(&row, KV_VERDICT_NOT_EXACT, "one value");
+    }
     kv_campaign_free(&c);
     d->ops->close(d);
 }
@@ -345,6 +380,7 @@ int main(void)
         cmocka_unit_test(cell_run__sees_one_corrupt_element_in_the_last_layer),
         cmocka_unit_test(cell_run__needs_both_bijections),
         cmocka_unit_test(cell_run__tells_the_two_readings_of_d3_apart),
+        cmocka_unit_test(cell_run__exhaustive_values_find_any_pattern),
         cmocka_unit_test(cell_run__maps_errors_to_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -117,6 +117,50 @@ static void cells_select__keeps_what_a_pattern_names(void **state)
     kv_campaign_free(&c);
 }
 
+/* The parts of a campaign are apart, in row order, and together the whole. */
+static void cells_expand__parts_are_a_partition(void **state)
+{
+    (void)state;
+    static const char layouts[] = "a sep k=T.H.D; b sep k=H.T.D; c sep k=T.D.H; d sep k=D.T.H; e int k=KV.T.H.D";
+    kv_campaign whole = kvt_campaign(layouts, "L=1,T=4,H=2,D=8,e=f16", "'tail':['nan','stale']");
+    for (int parts = 1; parts <= 5; parts++) {
+        unsigned char seen[40] = {0};
+        size_t cells = 0;
+        assert_int_equal(whole.n_cells, 40);
+        for (int part = 1; part <= parts; part++) {
+            char more[64];
+            snprintf(more, sizeof more, "'tail':['nan','stale'],'part':'%d/%d'", part, parts);
+            kv_campaign c = kvt_campaign(layouts, "L=1,T=4,H=2,D=8,e=f16", more);
+            size_t at = 0;
+            for (size_t i = 0; i < c.n_cells; i++, at++) {
+                while (at < 40 && memcmp(&c.cells[i], &whole.cells[at], sizeof(kv_cell)) != 0) at++;
+                assert_true(at < 40);
+                seen[at]++;
+            }
+            cells += c.n_cells;
+            kv_campaign_free(&c);
+        }
+        assert_int_equal(cells, 40);
+        for (int i = 0; i < 40; i++) assert_int_equal(seen[i], 1);
+    }
+    kv_campaign_free(&whole);
+    static const char *const bad[] = {"0/2",   "3/2",  "1/0",  "2",    "/2",   "1/",
+                                      "1/2/3", "+1/2", "1/ 2", "01/2", "-1/2", "1/65537"};
+    for (size_t i = 0; i < KVT_COUNT(bad); i++) {
+        char more[64];
+        kv_campaign c = {0};
+        kv_err err = {0};
+        kv_catalogue all = kvt_layouts(layouts);
+        snprintf(more, sizeof more, "'part':'%s'", bad[i]);
+        json_t *spec = kvt_spec("L=1,T=4,H=2,D=8,e=f16", more);
+        kvt_refused(kv_campaign_build(spec, &all, "file.json", &c, &err), KV_EFORMAT, &err, more,
+                    KVT_SAYS("file.json", "\"part\"", bad[i]));
+        kv_campaign_free(&c);
+        kv_catalogue_free(&all);
+        json_decref(spec);
+    }
+}
+
 static void cells_expand__refuses_more_cells_than_it_can_number(void **state)
 {
     (void)state;
@@ -147,6 +191,7 @@ int main(void)
         cmocka_unit_test(cells_expand__takes_listed_pairs_in_row_order_not_as_listed),
         cmocka_unit_test(cells_expand__published_is_what_the_design_says),
         cmocka_unit_test(cells_select__keeps_what_a_pattern_names),
+        cmocka_unit_test(cells_expand__parts_are_a_partition),
         cmocka_unit_test(cells_expand__refuses_more_cells_than_it_can_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
