@@ -449,6 +449,38 @@ static void verify_py__has_the_exit_codes_and_options(void **state)
     }
 }
 
+/* ---- without any verifier of ours ------------------------------------------------------------------ */
+
+/* The recipe of docs/keys.md, as it stands there. */
+static void openssl__alone_checks_a_signature(void **state)
+{
+    (void)state;
+    char command[2048];
+    snprintf(command, sizeof command,
+             "cd '%s' && check() {\n"
+             "sed -E 's/\"signature\":\\{[^}]*\\},//' $1 >signed.bin\n"
+             "sed -E 's/.*\"signature\":\\{[^}]*\"sig\":\"([0-9a-f]+)\".*/\\1/' $1 | tr a-f A-F | basenc --base16 -d "
+             ">sig.bin\n"
+             "awk '$1 == \"ed25519\" { print \"302a300506032b6570032100\" $3; exit }' trusted.pub | tr a-f A-F | "
+             "basenc --base16 -d "
+             ">key.der\n"
+             "openssl pkeyutl -verify -pubin -inkey key.der -keyform DER -rawin -in signed.bin -sigfile sig.bin "
+             ">openssl.log 2>&1\n"
+             "}\ncheck sound_published.json && check h2_relabelled_up.json && ! check h1_changed_run.json",
+             dir);
+    assert_int_equal(system(command), 0);
+}
+
+static void schema__fits_what_is_sound(void **state)
+{
+    (void)state;
+    char command[512];
+    snprintf(command, sizeof command, "python3 '%s/tests/certs/check_schema.py' '%s'", KV_SOURCE_DIR, dir);
+    const int status = system(command);
+    if (status / 256 == 77) skip();
+    assert_int_equal(status, 0);
+}
+
 /* ---- the folder of documents ----------------------------------------------------------------------- */
 
 static int make_documents(void **state)
@@ -494,6 +526,8 @@ int main(void)
         cmocka_unit_test(verify__survives_every_failed_allocation),
         cmocka_unit_test(verify__sees_every_changed_scalar_of_the_body),
         cmocka_unit_test(verify_py__has_the_exit_codes_and_options),
+        cmocka_unit_test(openssl__alone_checks_a_signature),
+        cmocka_unit_test(schema__fits_what_is_sound),
     };
     return cmocka_run_group_tests(tests, make_documents, remove_documents) != 0;
 }

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""The JSON Schemas of certs/schema against real files: sound documents fit, H0 mutations of types do not.
+
+    check_schema.py FOLDER      (made by mutations.py)
+
+Exit 0 good, 1 not, 77 the jsonschema package is not there.
+"""
+import glob
+import json
+import os
+import sys
+
+try:
+    import jsonschema
+    import referencing
+except ImportError:
+    print("the Python package jsonschema is not there")
+    sys.exit(77)
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+# broken in their types or closed lists of words, which a schema can see
+SEEN = ("h0_schema h0_wrong_type h0_wrong_type_number h0_negative h0_missing_key h0_unknown_key h0_top_level_key h0_layout_axes "
+        "h0_layout_key h0_spec_key h0_spec_pairs h1_alg h1_sig_short h2_unknown_verdict h2_failed_class h3_proof_deleted "
+        "h3_proof_null h3_proof_empty h3_unknown_lemma h3_kind h13_short h13_out_of_vocabulary h14_no_reason "
+        "h14_code_on_exact_row h13_method").split()
+
+
+def read(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+def validators():
+    schemas = {s["$id"]: s for s in map(read, glob.glob(os.path.join(ROOT, "certs", "schema", "*.schema.json")))}
+    registry = referencing.Registry().with_resources(
+        (name, referencing.Resource.from_contents(schema)) for name, schema in schemas.items())
+    for schema in schemas.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    return {name.split(".")[1]: jsonschema.Draft202012Validator(schema, registry=registry)
+            for name, schema in schemas.items()}
+
+
+def main():
+    check, folder, faults = validators(), sys.argv[1], []
+
+    def expect(kind, path, value, fits):
+        error = next(iter(check[kind].iter_errors(value)), None)
+        if fits and error is not None:
+            faults.append("%s: %s: %s" % (path, error.json_path, error.message[:200]))
+        elif not fits and error is None:
+            faults.append("%s: the schema has nothing to say" % path)
+
+    names = [n[:-5] for n in sorted(os.listdir(folder)) if n.endswith(".json")]
+    for name in names:
+        path = os.path.join(folder, name + ".json")
+        if name.startswith(("sound_", "campaign_")) or name in SEEN:
+            doc = read(path)
+            expect("certificate", path, doc, name not in SEEN)
+            if name not in SEEN:
+                expect("campaign", path, doc["campaign"]["spec"], True)
+                expect("layout", path, [{k: v for k, v in e.items() if k != "digest"} for e in doc["catalogue"]], True)
+    for path in glob.glob(os.path.join(ROOT, "layouts", "published", "*.json")):
+        expect("layout", path, read(path), True)
+    expect("campaign", "published", read(os.path.join(ROOT, "jobs", "campaigns", "published.json")), True)
+    for fault in faults:
+        print(fault)
+    print("%d documents, %d faults" % (len(names), len(faults)))
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
