@@ -194,6 +194,8 @@ void kv_vf_guards(kv_vf *v);
 
 /* Lookup of a layout by name: its index, or n_layouts. */
 size_t kv_vf_find(const kv_vf *v, const char *name);
+/* The shape of campaign.spec.expect (may be NULL). */
+bool kv_vf_expect(kv_vf *v, const json_t *expect);
 /* Whether a cell belongs to this certificate's part of the campaign. */
 bool kv_vf_in_part(const kv_vf *v, uint64_t geometry, uint64_t src, uint64_t dst, uint64_t tail);
 /* Whether the campaign has this ordered pair. */

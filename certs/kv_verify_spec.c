@@ -320,14 +320,13 @@ bool kv_vf_spec(kv_vf *v)
     static const char *const keys[] = {"schema", "name", "select", "pairs",  "geometries", "tail",
                                        "values", "seed", "claims", "floors", "expect",     "part", NULL};
     const json_t *campaign = json_object_get(v->doc, "campaign"), *spec = json_object_get(campaign, "spec");
-    const json_t *expect = json_object_get(spec, "expect");
     check_identity(v, campaign, spec);
     bool good = only_keys(v, spec, keys);
     if (kv_vf_string(spec, "name") == NULL) good = malformed(v, "name", "a text", json_object_get(spec, "name"));
     if (!kv_vf_want_text(v, KV_H0_DOCUMENT_UNREADABLE, "$.campaign.spec.schema", KV_CAMPAIGN_SCHEMA,
                          json_object_get(spec, "schema")))
         good = false;
-    if (expect != NULL && !json_is_object(expect)) good = malformed(v, "expect", "an object", expect);
+    good = kv_vf_expect(v, json_object_get(spec, "expect")) && good;
     good = read_values(v, spec) && good;
     good = read_claims(v, json_object_get(spec, "claims")) && good;
     good = read_floors(v, json_object_get(spec, "floors")) && good;

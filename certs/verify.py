@@ -10,6 +10,7 @@ Exit: 0 sound, 1 unreadable (H0), 2 usage or signature not checked, 3 refused (H
 4 sound, but it holds FAILED or UNPROVEN rows or nothing at all was checked.
 """
 import argparse
+import datetime
 import hashlib
 import json
 import os
@@ -792,8 +793,8 @@ class Verifier:
                 self.malformed(key[:64], "no such key", spec[key])
         if spec.get("schema") != "kvgrid.campaign/v1":
             self.malformed("schema", "kvgrid.campaign/v1", spec.get("schema"))
-        if "expect" in spec and not isinstance(spec["expect"], dict):
-            self.malformed("expect", "an object", spec["expect"])
+        if "expect" in spec:
+            self.expectations(spec["expect"])
         self.values = spec.get("values", "payloads")
         if self.values not in ("payloads", "exhaustive"):
             self.malformed("values", "payloads or exhaustive", self.values)
@@ -812,6 +813,16 @@ class Verifier:
         self.tail_selection(spec.get("tail", "stale"))
         self.part_of_campaign(spec)
         return self.spec_good
+
+    def expectations(self, rules):
+        """Only the shape: what a gate expects decides nothing in the body."""
+        if not isinstance(rules, list) or not 1 <= len(rules) <= 2048:
+            self.malformed("expect", "a list of rules", rules)
+            return
+        for i, rule in enumerate(rules):
+            fault = expect_fault(rule)
+            if fault is not None:
+                self.malformed("expect[%d]" % i, fault, rule)
 
     def part_of_campaign(self, spec):
         self.part = self.parts = 1
@@ -1249,6 +1260,51 @@ class Verifier:
         for name in (claims or {}).get("checks", []):
             if name not in made:
                 self.fault(8, "$.checks", name, "claimed, but not made")
+
+
+EXPECTED = ("EXACT_BYTE", "EXACT_TOKEN", "NOT_EXACT", "REFUSED", "UNPROVEN")
+EXPECT_FILTERS = {
+    "geometry": dict.fromkeys(("layers", "tokens", "kv_heads", "head_dim", "head_dim_v"), lambda v: kind_of(v) == "n") | {
+        "element": lambda v: v in ("f16", "bf16", "f32", "fp8_e4m3")},
+    "params": {"tail": lambda v: v in ("stale", "zero", "nan")},
+    "waiver": {"reason": lambda v: isinstance(v, str) and v != "", "until": lambda v: isinstance(v, str) and is_day(v)},
+}
+
+
+def is_day(text):
+    try:
+        return re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text) is not None and bool(datetime.date.fromisoformat(text))
+    except ValueError:
+        return False
+
+
+def expect_fault(rule):
+    """What is wrong with one rule of campaign.spec.expect, or None."""
+    keys = {"pairs", "geometry", "params", "verdict", "at_least", "waiver"}
+    if not isinstance(rule, dict) or not set(rule) <= keys:
+        return "an object of " + ", ".join(sorted(keys))
+    if not isinstance(rule.get("pairs"), str) or not re.fullmatch("(?:(?!->).)+?->[^>]+", rule["pairs"]):
+        return "pairs SRC->DST"
+    for name, fields in EXPECT_FILTERS.items():
+        part = rule.get(name)
+        if name not in rule:
+            continue
+        if not isinstance(part, dict) or not part or not set(part) <= set(fields):
+            return name + " with some of " + ", ".join(sorted(fields))
+        for key, value in part.items():
+            values = value if isinstance(value, list) and name != "waiver" else [value]
+            if not values or not all(not isinstance(v, (list, dict)) and fields[key](v) for v in values):
+                return name + "." + key
+        if name == "waiver" and len(part) != 2:
+            return "waiver with reason and until"
+    if ("verdict" in rule) == ("at_least" in rule):
+        return "either verdict or at_least"
+    if "at_least" in rule:
+        return None if isinstance(rule["at_least"], str) and rule["at_least"] in EXPECTED else "at_least: a verdict"
+    verdicts = rule["verdict"] if isinstance(rule["verdict"], list) else [rule["verdict"]]
+    if not verdicts or not all(isinstance(v, str) and v in EXPECTED for v in verdicts) or len(set(verdicts)) != len(verdicts):
+        return "verdict: verdicts, each once"
+    return None
 
 
 def matches(pattern, name):

@@ -29,6 +29,7 @@ int kv_cmd_run(const kv_opts *o, int argc, char **argv);
 int kv_cmd_plan(const kv_opts *o, int argc, char **argv);
 int kv_cmd_verify(const kv_opts *o, int argc, char **argv);
 int kv_cmd_merge(const kv_opts *o, int argc, char **argv);
+int kv_cmd_diff(const kv_opts *o, int argc, char **argv);
 int kv_cmd_show(const kv_opts *o, int argc, char **argv);
 int kv_cmd_explain(const kv_opts *o, int argc, char **argv);
 int kv_cmd_layouts(const kv_opts *o, int argc, char **argv);

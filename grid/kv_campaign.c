@@ -9,6 +9,7 @@
 #include "certs/kv_cert_names.h"
 #include "certs/kv_json.h"
 #include "grid/kv_cells.h"
+#include "grid/kv_expect.h"
 #include "grid/kv_write_out.h"
 #include "layouts/kv_layout_json.h"
 
@@ -299,7 +300,7 @@ static kv_rc read_part(kv_campaign *c, const json_t *spec, const char *where, kv
 static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
 {
     static const char *const keys[] = {"schema", "name", "select", "pairs", "geometries", "tail", "values",
-                                       "seed",   "claims", "floors", "part", NULL};
+                                       "seed",   "claims", "floors", "part", "expect", NULL};
     kv_rc rc;
     const char *schema = NULL;
     KV_TRY(rc, out, kv_json_only_keys(spec, keys, where, err));
@@ -315,6 +316,7 @@ static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv
     KV_TRY(rc, out, read_geometries(c, spec, where, err));
     KV_TRY(rc, out, read_values(c, spec, where, err));
     KV_TRY(rc, out, read_part(c, spec, where, err));
+    KV_TRY(rc, out, kv_expect_check(json_object_get(spec, "expect"), where, err));
 out:
     return rc;
 }

@@ -12,6 +12,7 @@
 #include "grid/kv_assurance.h"
 #include "grid/kv_doc.h"
 #include "grid/kv_exit.h"
+#include "grid/kv_gate.h"
 
 typedef struct {
     const kv_opts *o;
@@ -238,25 +239,17 @@ out:
 static int tell(const merge *m, const json_t *doc)
 {
     kv_observed n;
-    kv_err floor = {0};
+    kv_gate gate = {0};
     kv_observe(&m->whole, m->rows, &n);
     printf("%" PRId64 " rows of %zu parts: %" PRId64 " EXACT_BYTE, %" PRId64 " EXACT_TOKEN, %" PRId64 " NOT_EXACT, %" PRId64 " REFUSED\n", n.rows,
            m->n, n.verdicts[KV_VERDICT_EXACT_BYTE], n.verdicts[KV_VERDICT_EXACT_TOKEN], n.verdicts[KV_VERDICT_NOT_EXACT],
            n.verdicts[KV_VERDICT_REFUSED]);
     printf("certificate %s\nbody digest %s\n", m->o->out, json_string_value(json_object_get(doc, "body_digest")));
-    if (n.verdicts[KV_VERDICT_FAILED] > 0) {
-        fprintf(stderr, "kvgrid: %" PRId64 " rows FAILED\n", n.verdicts[KV_VERDICT_FAILED]);
-        return KV_EXIT_FAILED;
-    }
-    if (!kv_floors_met(doc, &floor)) {
-        fprintf(stderr, "kvgrid: %s\n", floor.text);
-        return KV_EXIT_WORSE;
-    }
-    if (n.verdicts[KV_VERDICT_UNPROVEN] > 0 && !m->o->allow_unproven) {
-        fprintf(stderr, "kvgrid: %" PRId64 " rows are UNPROVEN\n", n.verdicts[KV_VERDICT_UNPROVEN]);
-        return KV_EXIT_WORSE;
-    }
-    return KV_EXIT_OK;
+    const kv_gate_facts facts = {.c = &m->whole, .rows = m->rows, .doc = doc, .allow_unproven = m->o->allow_unproven != 0};
+    const kv_rc rc = kv_gate_judge(&facts, &gate, m->err);
+    const int code = rc == KV_OK ? gate.code : kv_ask_fail(m->err);
+    kv_gate_free(&gate);
+    return code;
 }
 
 int kv_cmd_merge(const kv_opts *o, int argc, char **argv)

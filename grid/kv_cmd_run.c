@@ -4,6 +4,7 @@
 
 #include "grid/kv_ask.h"
 #include "grid/kv_exit.h"
+#include "grid/kv_gate.h"
 #include "grid/kv_session.h"
 
 void kv_session_free(kv_session *s)
@@ -14,6 +15,7 @@ void kv_session_free(kv_session *s)
     kv_campaign_free(&s->c);
     kv_key_free(s->key);
     kv_free(s->out_path);
+    kv_gate_close_baseline(s->baseline);
     kv_free(s->rows);
     kv_free(s->ranks);
     kv_free(s->done);

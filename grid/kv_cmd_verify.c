@@ -7,6 +7,16 @@
 #include "grid/kv_ask.h"
 #include "grid/kv_demand.h"
 #include "grid/kv_exit.h"
+#include "grid/kv_gate.h"
+
+/* With --expect: whether the campaign's expectations hold today. */
+static int check_expect(json_t *doc, const char *path, int code)
+{
+    kv_err err = {0};
+    size_t unmet = 0;
+    if (kv_gate_expect_doc(doc, path, &unmet, &err) != KV_OK) return kv_ask_fail(&err);
+    return unmet > 0 ? KV_EXIT_WORSE : code;
+}
 
 /* Demands on `run`, which the body does not hold: from the same bytes that were verified. */
 static int check_demands(const kv_opts *o, const kv_demand *d, const kv_buf *bytes, int code)
@@ -24,6 +34,7 @@ static int check_demands(const kv_opts *o, const kv_demand *d, const kv_buf *byt
         fprintf(stderr, "kvgrid: the certificate was made on an emulated device; --allow-emulated accepts that\n");
         code = KV_EXIT_WORSE;
     }
+    if (o->expect) code = check_expect(doc, o->positional[0], code);
     json_decref(doc);
     return code;
 }

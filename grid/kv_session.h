@@ -9,6 +9,7 @@
 #include "grid/kv_assurance.h"
 #include "grid/kv_cell_run.h"
 #include "grid/kv_demand.h"
+#include "grid/kv_diff.h"
 #include "grid/kv_journal.h"
 #include "grid/kv_opts.h"
 #include "grid/kv_plan.h"
@@ -32,6 +33,7 @@ typedef struct {
     kv_progress progress;
     char *out_path;
     kv_key *key;
+    kv_diff *baseline; /* to compare with, or NULL */
     kv_row *rows;   /* by cell */
     int32_t *ranks; /* who ran a cell, by cell */
     kv_journal *journal;

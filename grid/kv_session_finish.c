@@ -1,14 +1,12 @@
 /* After the work: rank 0 merges all rows into the certificate, signs it, and says how it went. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/kv_file.h"
 #include "certs/kv_cert.h"
-#include "grid/kv_ask.h"
 #include "grid/kv_doc.h"
-#include "grid/kv_exit.h"
+#include "grid/kv_gate.h"
 #include "grid/kv_session.h"
 
 /* The rank at the start of "RANK HOST". */
@@ -64,61 +62,16 @@ static kv_rc certify(kv_session *s, json_t **doc, kv_buf *bytes, kv_err *err)
     return rc;
 }
 
-static void print_text(const kv_session *s, const kv_observed *n, const char *digest)
+/* Says how it went; *code is the exit code. */
+static kv_rc tell(const kv_session *s, const json_t *doc, int *code, kv_err *err)
 {
-    printf("%" PRId64 " rows: %" PRId64 " EXACT_BYTE, %" PRId64 " EXACT_TOKEN, %" PRId64 " NOT_EXACT, %" PRId64 " REFUSED", n->rows,
-           n->verdicts[KV_VERDICT_EXACT_BYTE], n->verdicts[KV_VERDICT_EXACT_TOKEN], n->verdicts[KV_VERDICT_NOT_EXACT],
-           n->verdicts[KV_VERDICT_REFUSED]);
-    if (n->view_rows > 0) printf(", %" PRId64 " views", n->view_rows);
-    if (n->verdicts[KV_VERDICT_UNPROVEN] > 0) printf(", %" PRId64 " UNPROVEN", n->verdicts[KV_VERDICT_UNPROVEN]);
-    if (n->verdicts[KV_VERDICT_FAILED] > 0) printf(", %" PRId64 " FAILED", n->verdicts[KV_VERDICT_FAILED]);
-    printf("\n%" PRId64 " destination and %" PRId64 " source positions checked\n", n->positions, n->source_positions);
-    printf("certificate %s\nbody digest %s\n", s->out_path, digest);
-}
-
-static kv_rc print_answer(const kv_session *s, const json_t *doc, const kv_observed *n, kv_err *err)
-{
-    const char *digest = json_string_value(json_object_get(doc, "body_digest"));
-    if (!s->o->json) {
-        print_text(s, n, digest);
-        return KV_OK;
-    }
-    json_t *v = json_pack("{s:s,s:s,s:O}", "certificate", s->out_path, "body_digest", digest, "observed", json_object_get(doc, "observed"));
-    kv_rc rc = v != NULL ? kv_ask_print_json(v, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
-    json_decref(v);
+    const kv_gate_facts facts = {&s->c, s->rows, doc, s->baseline, s->o->baseline, s->o->accept_redeclared != 0, s->o->allow_unproven != 0};
+    kv_gate gate = {0};
+    kv_rc rc = kv_gate_judge(&facts, &gate, err);
+    if (rc == KV_OK) rc = s->o->json ? kv_gate_print_json(&facts, &gate, s->out_path, err) : kv_gate_print_text(&facts, s->out_path, err);
+    *code = gate.code;
+    kv_gate_free(&gate);
     return rc;
-}
-
-/* The exit code of a run whose certificate stands; says on stderr why it is not 0. */
-static int judge(const kv_session *s, const json_t *doc, const kv_observed *n)
-{
-    kv_err floor = {0};
-    if (n->verdicts[KV_VERDICT_FAILED] > 0) {
-        const json_t *first = json_array_get(json_object_get(json_object_get(doc, "run"), "failures"), 0);
-        fprintf(stderr, "kvgrid: %" PRId64 " rows FAILED; the first is %s: %s\n", n->verdicts[KV_VERDICT_FAILED],
-                json_string_value(json_object_get(first, "pair_id")), json_string_value(json_object_get(first, "text")));
-        return KV_EXIT_FAILED;
-    }
-    static const char *const guards[][2] = {{"controls", "passed"}, {"checks", "passed"}, {"known_limits", "demonstrated"}};
-    for (size_t i = 0; i < 3; i++) {
-        const char *first = NULL;
-        if (kv_entries_hold(json_object_get(doc, guards[i][0]), guards[i][1], &first)) continue;
-        fprintf(stderr, "kvgrid: %s: \"%s\" did not hold; the certificate says so and verify refuses it (H9)\n", guards[i][0], first);
-        return KV_EXIT_WORSE;
-    }
-    if (!kv_floors_met(doc, &floor)) {
-        fprintf(stderr, "kvgrid: %s\n", floor.text);
-        return KV_EXIT_WORSE;
-    }
-    if (n->verdicts[KV_VERDICT_UNPROVEN] > 0 && !s->o->allow_unproven) {
-        fprintf(stderr, "kvgrid: %" PRId64 " rows are UNPROVEN\n", n->verdicts[KV_VERDICT_UNPROVEN]);
-        return KV_EXIT_WORSE;
-    }
-    if (n->positions == 0 && n->source_positions == 0 && n->view_rows == 0) {
-        fprintf(stderr, "kvgrid: no position was checked in any row; a run in which nothing was checked is not a pass\n");
-        return KV_EXIT_WORSE;
-    }
-    return KV_EXIT_OK;
 }
 
 kv_rc kv_session_finish(kv_session *s, int *code, kv_err *err)
@@ -126,13 +79,8 @@ kv_rc kv_session_finish(kv_session *s, int *code, kv_err *err)
     kv_rc rc = KV_OK;
     json_t *doc = NULL;
     kv_buf bytes = {0};
-    kv_observed n;
     if (kv_session_is_root(s)) rc = certify(s, &doc, &bytes, err);
-    if (rc == KV_OK && kv_session_is_root(s)) {
-        kv_observe(&s->c, s->rows, &n);
-        rc = print_answer(s, doc, &n, err);
-        *code = judge(s, doc, &n);
-    }
+    if (rc == KV_OK && kv_session_is_root(s)) rc = tell(s, doc, code, err);
     json_decref(doc);
     kv_buf_free(&bytes);
     return kv_mpi_agree(s->m, rc, err);

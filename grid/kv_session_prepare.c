@@ -5,6 +5,7 @@
 #include "base/kv_file.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_doc.h"
+#include "grid/kv_gate.h"
 #include "grid/kv_machine.h"
 #include "grid/kv_merge.h"
 #include "grid/kv_session.h"
@@ -22,6 +23,7 @@ static kv_rc prepare_root(kv_session *s, kv_err *err)
     kv_rc rc;
     KV_TRY(rc, out, kv_subject_parse(s->o->subject, &s->subject, err));
     KV_TRY(rc, out, kv_ask_campaign(s->o, &s->c, err));
+    if (s->o->baseline != NULL) KV_TRY(rc, out, kv_gate_open_baseline(s->o->baseline, &s->baseline, err));
     KV_TRY(rc, out, kv_key_find_path(s->o->key, &key_path, err));
     KV_TRY(rc, out, kv_pass_find((int)s->o->pass_fd, &pass, err));
     KV_TRY(rc, out, kv_key_load(key_path, pass, &s->key, err));

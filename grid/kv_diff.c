@@ -1,0 +1,318 @@
+#include "grid/kv_diff.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "certs/kv_cert.h"
+
+#define NO_ROW UINT32_MAX
+
+const char *kv_diff_change_name(kv_diff_change c)
+{
+    static const char *const names[KV_DIFF_CHANGES] = {"same", "worse", "better", "new", "gone"};
+    return c < KV_DIFF_CHANGES ? names[c] : "?";
+}
+
+/* ---- one side --------------------------------------------------------------------------- */
+
+static kv_rc add_geometries(kv_diff *d, int side, const kv_geometry *g, size_t n, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    uint32_t number;
+    for (size_t i = 0; i < n; i++) {
+        char text[KV_GEOMETRY_TEXT];
+        kv_geometry_print(&g[i], text);
+        KV_TRY(rc, out, kv_names_add(&d->geometries, text, &number, err));
+        KV_TRY(rc, out, kv_names_add(&d->side[side].geometry_names, text, &number, err));
+        if (number != i) {
+            rc = KV_FAIL(err, KV_EFORMAT, "geometries[%zu]: %s stands twice", i, text);
+            goto out;
+        }
+    }
+out:
+    return rc;
+}
+
+/* A layout of the catalogue, with the digest of what it declares. */
+static kv_rc add_layout(kv_diff *d, int side, size_t at, const json_t *layout, kv_err *err)
+{
+    kv_diff_side *s = &d->side[side];
+    const char *name = json_string_value(json_object_get(layout, "name"));
+    uint32_t number;
+    if (name == NULL) return KV_FAIL(err, KV_EFORMAT, "catalogue[%zu].name: a text is needed", at);
+    kv_rc rc = kv_names_add(&s->layouts, name, &number, err);
+    if (rc != KV_OK) return rc;
+    if (number != at) return KV_FAIL(err, KV_EFORMAT, "catalogue[%zu]: %s stands twice", at, name);
+    return kv_cert_layout_digest(layout, s->digest[at], err);
+}
+
+static kv_rc room_for_layouts(kv_diff_side *s, size_t n, kv_err *err)
+{
+    s->digest = kv_alloc(n, sizeof *s->digest);
+    s->n_layouts = n;
+    return s->digest != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for %zu layouts", n);
+}
+
+static kv_rc add_row(kv_diff *d, int side, const kv_view *v, const char *geometry, kv_err *err)
+{
+    kv_diff_side *s = &d->side[side];
+    char params[KV_PARAMS_TEXT];
+    kv_rc rc;
+    if (s->n == s->cap) {
+        const size_t cap = s->cap > 0 ? s->cap + s->cap / 2 : 1024;
+        kv_diff_row *grown = cap < NO_ROW ? kv_realloc(s->row, cap, sizeof *grown) : NULL;
+        if (grown == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to compare %zu rows", cap);
+        s->row = grown;
+        s->cap = cap;
+    }
+    kv_diff_row r = {
+        .at = (uint32_t)s->n, .verdict = (uint8_t)v->verdict, .values_preserved = (uint8_t)v->values_preserved};
+    for (int i = 0; i < KV_OBS_COUNT; i++) r.observed[i] = (uint8_t)v->observed[i];
+    kv_params_print(v->params, params);
+    KV_TRY(rc, out, kv_names_add(&d->names, v->check, &r.check, err));
+    KV_TRY(rc, out, kv_names_add(&d->names, v->src, &r.src, err));
+    KV_TRY(rc, out, kv_names_add(&d->names, v->dst, &r.dst, err));
+    KV_TRY(rc, out, kv_names_add(&d->names, params, &r.params, err));
+    r.geometry = kv_names_find(&d->geometries, geometry);
+    s->row[s->n++] = r;
+out:
+    return rc;
+}
+
+kv_rc kv_diff_add_reader(kv_diff *d, int side, kv_reader *r, kv_err *err)
+{
+    const json_t *catalogue = json_object_get(r->doc, "catalogue"), *row;
+    kv_diff_side *s = &d->side[side];
+    kv_rc rc;
+    kv_view v;
+    KV_TRY(rc, out, add_geometries(d, side, r->geometries, r->n_geometries, err));
+    KV_TRY(rc, out, room_for_layouts(s, json_array_size(catalogue), err));
+    for (size_t i = 0; i < s->n_layouts; i++)
+        KV_TRY(rc, out, add_layout(d, side, i, json_array_get(catalogue, i), err));
+    kv_reader_rewind(r);
+    for (;;) {
+        rc = kv_reader_next(r, &row, &v, err);
+        if (rc != KV_OK || row == NULL) return rc;
+        KV_TRY(rc, out, add_row(d, side, &v, s->geometry_names.text[v.geometry], err));
+    }
+out:
+    if (rc == KV_EFORMAT) kv_err_prefix(err, "%s", r->path);
+    return rc;
+}
+
+kv_rc kv_diff_add_run(kv_diff *d, const kv_campaign *c, const kv_row *rows, kv_err *err)
+{
+    kv_rc rc;
+    KV_TRY(rc, out, add_geometries(d, KV_NEW, c->geometries, c->n_geometries, err));
+    KV_TRY(rc, out, room_for_layouts(&d->side[KV_NEW], c->catalogue.n, err));
+    for (size_t i = 0; i < c->catalogue.n; i++)
+        KV_TRY(rc, out, add_layout(d, KV_NEW, i, c->catalogue.item[i]->json, err));
+    for (size_t i = 0; i < c->n_cells; i++) {
+        kv_view v;
+        json_t *params = NULL;
+        rc = kv_view_of_row(c, &rows[i], &v, &params, err);
+        if (rc == KV_OK) rc = add_row(d, KV_NEW, &v, d->side[KV_NEW].geometry_names.text[v.geometry], err);
+        json_decref(params);
+        if (rc != KV_OK) goto out;
+    }
+out:
+    return rc;
+}
+
+/* ---- which rows match ------------------------------------------------------------------- */
+
+/* Geometries of NEW that stand where OLD has another, and that OLD does not have, while NEW does not have OLD's: for
+ * each number in d->geometries the number of OLD's, else itself. */
+static kv_rc pair_geometries(const kv_diff *d, uint32_t **out, kv_err *err)
+{
+    const kv_names *o = &d->side[KV_OLD].geometry_names, *n = &d->side[KV_NEW].geometry_names;
+    uint32_t *as = kv_alloc(d->geometries.n, sizeof *as);
+    if (as == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %zu geometries", d->geometries.n);
+    for (size_t i = 0; i < d->geometries.n; i++) as[i] = (uint32_t)i;
+    for (size_t i = 0; i < o->n && i < n->n; i++)
+        if (kv_names_find(n, o->text[i]) == KV_NAMES_NONE && kv_names_find(o, n->text[i]) == KV_NAMES_NONE)
+            as[kv_names_find(&d->geometries, n->text[i])] = kv_names_find(&d->geometries, o->text[i]);
+    *out = as;
+    return KV_OK;
+}
+
+static int compare_u32(uint32_t a, uint32_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int by_key(const void *pa, const void *pb)
+{
+    const kv_diff_row *a = pa, *b = pb;
+    int order = compare_u32(a->geometry, b->geometry);
+    if (order == 0) order = compare_u32(a->src, b->src);
+    if (order == 0) order = compare_u32(a->dst, b->dst);
+    if (order == 0) order = compare_u32(a->params, b->params);
+    if (order == 0) order = compare_u32(a->check, b->check);
+    return order;
+}
+
+static kv_rc sort_side(const kv_diff *d, int side, kv_err *err)
+{
+    static const char *const names[KV_SIDES] = {"old", "new"};
+    const kv_diff_side *s = &d->side[side];
+    if (s->n > 1) qsort(s->row, s->n, sizeof *s->row, by_key);
+    for (size_t i = 1; i < s->n; i++)
+        if (by_key(&s->row[i - 1], &s->row[i]) == 0)
+            return KV_FAIL(err, KV_EFORMAT, "the %s certificate has the row %s->%s at %s%s twice", names[side],
+                           d->names.text[s->row[i].src], d->names.text[s->row[i].dst],
+                           d->geometries.text[s->row[i].geometry], d->names.text[s->row[i].params]);
+    return KV_OK;
+}
+
+/* ---- how they fared --------------------------------------------------------------------- */
+
+kv_diff_change kv_diff_grade(const kv_diff_row *o, const kv_diff_row *n)
+{
+    /* true is more than false, false more than not made */
+    static const int rank[] = {[KV_FALSE] = 1, [KV_TRUE] = 2, [KV_NULL] = 0};
+    bool gained = false, lost = false;
+    if (o->verdict != n->verdict)
+        return n->verdict > o->verdict ? KV_DIFF_WORSE : KV_DIFF_BETTER; /* the scale is their order */
+    for (int i = 0; i <= KV_OBS_COUNT; i++) {
+        const int was = rank[i < KV_OBS_COUNT ? o->observed[i] : o->values_preserved];
+        const int is = rank[i < KV_OBS_COUNT ? n->observed[i] : n->values_preserved];
+        lost = lost || is < was;
+        gained = gained || is > was;
+    }
+    return lost ? KV_DIFF_WORSE : gained ? KV_DIFF_BETTER : KV_DIFF_SAME;
+}
+
+static bool layout_changed(const kv_diff *d, const char *name)
+{
+    const uint32_t o = kv_names_find(&d->side[KV_OLD].layouts, name), n = kv_names_find(&d->side[KV_NEW].layouts, name);
+    return o == KV_NAMES_NONE || n == KV_NAMES_NONE ||
+           strcmp(d->side[KV_OLD].digest[o], d->side[KV_NEW].digest[n]) != 0;
+}
+
+/* For each name: whether it is a layout declared otherwise on the two sides. */
+static kv_rc find_changed(const kv_diff *d, bool **out, kv_err *err)
+{
+    bool *changed = kv_alloc(d->names.n, sizeof *changed);
+    if (changed == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %zu layouts", d->names.n);
+    for (size_t i = 0; i < d->names.n; i++) changed[i] = layout_changed(d, d->names.text[i]);
+    *out = changed;
+    return KV_OK;
+}
+
+static void add_pair(kv_diff *d, const bool *changed, const bool *moved, uint32_t o, uint32_t n)
+{
+    kv_diff_pair p = {{o, n}, KV_DIFF_ADDED, 0};
+    if (n == NO_ROW) {
+        p.change = KV_DIFF_GONE;
+    } else if (o != NO_ROW) {
+        const kv_diff_row *r = &d->side[KV_NEW].row[n];
+        p.change = (uint8_t)kv_diff_grade(&d->side[KV_OLD].row[o], r);
+        p.redeclared = (uint8_t)((changed[r->src] ? KV_DIFF_BY_SRC : 0) | (changed[r->dst] ? KV_DIFF_BY_DST : 0) |
+                                 (moved[r->geometry] ? KV_DIFF_BY_GEOMETRY : 0));
+        d->matched++;
+        if (p.redeclared != 0) d->redeclared++;
+    }
+    d->counts[p.change]++;
+    d->pair[d->n++] = p;
+}
+
+/* Walks both sorted sides. */
+static void match(kv_diff *d, const bool *changed, const bool *moved)
+{
+    const kv_diff_side *a = &d->side[KV_OLD], *b = &d->side[KV_NEW];
+    for (size_t o = 0, n = 0; o < a->n || n < b->n;) {
+        const int order = o == a->n ? 1 : n == b->n ? -1 : by_key(&a->row[o], &b->row[n]);
+        add_pair(d, changed, moved, order <= 0 ? (uint32_t)o : NO_ROW, order >= 0 ? (uint32_t)n : NO_ROW);
+        if (order <= 0) o++;
+        if (order >= 0) n++;
+    }
+}
+
+/* Gives NEW's redeclared geometries OLD's number; moved[i]: old geometry i stands for another one in NEW. */
+static kv_rc renumber(kv_diff *d, bool **moved, kv_err *err)
+{
+    uint32_t *as = NULL;
+    kv_rc rc = pair_geometries(d, &as, err);
+    *moved = kv_alloc(d->geometries.n, sizeof **moved);
+    if (rc == KV_OK && *moved == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for %zu geometries", d->geometries.n);
+    for (size_t i = 0; rc == KV_OK && i < d->side[KV_NEW].n; i++) {
+        kv_diff_row *r = &d->side[KV_NEW].row[i];
+        if (as[r->geometry] != r->geometry) (*moved)[as[r->geometry]] = true;
+        r->geometry = as[r->geometry];
+    }
+    kv_free(as);
+    return rc;
+}
+
+/* What is told in which order: rows of NEW, then what is gone. */
+typedef struct {
+    uint64_t place;
+    kv_diff_pair pair;
+} placed;
+
+static int by_place(const void *pa, const void *pb)
+{
+    const placed *a = pa, *b = pb;
+    return (a->place > b->place) - (a->place < b->place);
+}
+
+static kv_rc order_pairs(kv_diff *d, kv_err *err)
+{
+    placed *list = kv_alloc(d->n, sizeof *list);
+    if (list == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to order %zu rows", d->n);
+    for (size_t i = 0; i < d->n; i++) {
+        const kv_diff_pair *p = &d->pair[i];
+        const bool gone = p->row[KV_NEW] == NO_ROW;
+        const uint64_t at = gone ? d->side[KV_OLD].row[p->row[KV_OLD]].at : d->side[KV_NEW].row[p->row[KV_NEW]].at;
+        list[i] = (placed){at | (uint64_t)gone << 32, *p};
+    }
+    if (d->n > 1) qsort(list, d->n, sizeof *list, by_place);
+    for (size_t i = 0; i < d->n; i++) d->pair[i] = list[i].pair;
+    kv_free(list);
+    return KV_OK;
+}
+
+kv_rc kv_diff_compare(kv_diff *d, kv_err *err)
+{
+    bool *changed = NULL, *moved = NULL;
+    kv_rc rc;
+    KV_TRY(rc, out, find_changed(d, &changed, err));
+    KV_TRY(rc, out, renumber(d, &moved, err));
+    for (int s = 0; s < KV_SIDES; s++) KV_TRY(rc, out, sort_side(d, s, err));
+    d->pair = kv_alloc(d->side[KV_OLD].n + d->side[KV_NEW].n, sizeof *d->pair);
+    if (d->pair == NULL) {
+        rc = KV_FAIL(err, KV_ENOMEM, "no memory to compare %zu rows", d->side[KV_OLD].n + d->side[KV_NEW].n);
+        goto out;
+    }
+    match(d, changed, moved);
+    rc = order_pairs(d, err);
+out:
+    kv_free(changed);
+    kv_free(moved);
+    return rc;
+}
+
+bool kv_diff_is_void(const kv_diff *d)
+{
+    return d->matched == 0 && d->side[KV_OLD].n > 0 && d->side[KV_NEW].n > 0;
+}
+
+bool kv_diff_passes(const kv_diff *d, bool accept_redeclared)
+{
+    return d->counts[KV_DIFF_WORSE] == 0 && !kv_diff_is_void(d) && (accept_redeclared || d->redeclared == 0);
+}
+
+void kv_diff_free(kv_diff *d)
+{
+    for (int s = 0; s < KV_SIDES; s++) {
+        kv_names_free(&d->side[s].geometry_names);
+        kv_names_free(&d->side[s].layouts);
+        kv_free(d->side[s].digest);
+        kv_free(d->side[s].row);
+    }
+    kv_names_free(&d->names);
+    kv_names_free(&d->geometries);
+    kv_free(d->pair);
+    memset(d, 0, sizeof *d);
+}

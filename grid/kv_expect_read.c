@@ -1,0 +1,215 @@
+/* `expect` of a campaign: strict reading. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "grid/kv_cells.h"
+#include "grid/kv_expect_int.h"
+#include "layouts/kv_layout_json.h"
+
+void kv_expect_today(char out[KV_DAY_TEXT])
+{
+    const time_t now = time(NULL);
+    struct tm utc;
+    strftime(out, KV_DAY_TEXT, "%Y-%m-%d", gmtime_r(&now, &utc));
+}
+
+/* A day of the calendar as YYYY-MM-DD. */
+static bool is_day(const char *s)
+{
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+    int part[3] = {0};
+    if (strlen(s) != 10) return false;
+    for (int i = 0, k = 0; i < 10; i++) {
+        if (i == 4 || i == 7) {
+            if (s[i] != '-') return false;
+            k++;
+            continue;
+        }
+        if (s[i] < '0' || s[i] > '9') return false;
+        part[k] = 10 * part[k] + (s[i] - '0');
+    }
+    const int year = part[0], month = part[1], day = part[2];
+    if (year < 1 || month < 1 || month > 12 || day < 1) return false;
+    const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    return day <= days[month - 1] + (month == 2 && leap);
+}
+
+static kv_rc read_pairs(const json_t *obj, const char *where, kv_expect_rule *r, kv_err *err)
+{
+    kv_rc rc = kv_json_get_text(obj, "pairs", true, where, &r->pairs, err);
+    if (rc != KV_OK) return rc;
+    const char *arrow = strstr(r->pairs, "->");
+    if (arrow == NULL || arrow == r->pairs || arrow[2] == '\0' || strchr(arrow + 2, '>') != NULL)
+        return KV_FAIL(err, KV_EFORMAT, "%s: \"pairs\": \"%s\" must be SRC->DST, with * and ? in each", where,
+                       r->pairs);
+    r->src = kv_strdup(r->pairs);
+    if (r->src == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a rule");
+    r->src[arrow - r->pairs] = '\0';
+    r->dst = r->src + (arrow - r->pairs) + 2;
+    return KV_OK;
+}
+
+/* Each value of a filter is a good one or a list of at least one. */
+static kv_rc check_filter(const json_t *obj, const char *const *keys, bool (*good)(const char *, const json_t *),
+                          const char *what, const char *where, kv_err *err)
+{
+    const char *key;
+    json_t *value;
+    kv_rc rc = kv_json_only_keys(obj, keys, where, err);
+    if (rc == KV_OK && json_object_size(obj) == 0)
+        rc = KV_FAIL(err, KV_EFORMAT, "%s: is empty; leave it out to mean all", where);
+    if (rc != KV_OK) return rc;
+    json_object_foreach((json_t *)(uintptr_t)obj, key, value)
+    {
+        const size_t n = json_is_array(value) ? json_array_size(value) : 1;
+        bool fine = n > 0;
+        for (size_t i = 0; fine && i < n; i++)
+            fine = good(key, json_is_array(value) ? json_array_get(value, i) : value);
+        if (!fine) return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\" must be %s", where, key, what);
+    }
+    return KV_OK;
+}
+
+static bool good_field(const char *key, const json_t *v)
+{
+    kv_elem e;
+    if (strcmp(key, "element") == 0) return json_is_string(v) && kv_elem_parse(json_string_value(v), &e);
+    return json_is_integer(v) && json_integer_value(v) >= 0;
+}
+
+static bool good_param(const char *key, const json_t *v)
+{
+    const char *s = json_string_value(v);
+    (void)key;
+    for (int t = 0; s != NULL && t < KV_TAIL_COUNT; t++)
+        if (strcmp(s, kv_tail_name((kv_tail)t)) == 0) return true;
+    return false;
+}
+
+static kv_rc read_filters(const json_t *obj, const char *where, kv_expect_rule *r, kv_err *err)
+{
+    static const char *const fields[] = {"layers", "tokens", "kv_heads", "head_dim", "head_dim_v", "element", NULL};
+    static const char *const params[] = {"tail", NULL};
+    char place[KV_ERR_TEXT];
+    kv_rc rc = KV_OK;
+    r->geometry = json_object_get(obj, "geometry");
+    r->params = json_object_get(obj, "params");
+    snprintf(place, sizeof place, "%.600s: \"geometry\"", where);
+    if (r->geometry != NULL)
+        KV_TRY(
+            rc, out,
+            check_filter(r->geometry, fields, good_field, "a number (element: a type) or a list of them", place, err));
+    snprintf(place, sizeof place, "%.600s: \"params\"", where);
+    if (r->params != NULL)
+        KV_TRY(rc, out, check_filter(r->params, params, good_param, "stale, zero, nan or a list of them", place, err));
+out:
+    return rc;
+}
+
+/* FAILED is no verdict: nothing can expect it. */
+static kv_rc read_verdict(const json_t *v, const char *key, const char *where, kv_verdict *out, kv_err *err)
+{
+    const char *name = json_string_value(v);
+    if (name != NULL && kv_verdict_parse(name, out) && *out != KV_VERDICT_FAILED) return KV_OK;
+    return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\": %s is none of EXACT_BYTE, EXACT_TOKEN, NOT_EXACT, REFUSED, UNPROVEN",
+                   where, key, name != NULL ? name : "(not a text)");
+}
+
+static kv_rc read_demand(const json_t *obj, const char *where, kv_expect_rule *r, kv_err *err)
+{
+    const json_t *verdict = json_object_get(obj, "verdict"), *least = json_object_get(obj, "at_least");
+    const size_t n = json_is_array(verdict) ? json_array_size(verdict) : 1;
+    kv_verdict v;
+    kv_rc rc = KV_OK;
+    if ((verdict == NULL) == (least == NULL) || n == 0)
+        return KV_FAIL(err, KV_EFORMAT, "%s: needs \"verdict\" (one or a list) or \"at_least\", and not both", where);
+    r->bound = least != NULL;
+    if (r->bound) {
+        rc = read_verdict(least, "at_least", where, &v, err);
+        if (rc == KV_OK) r->allowed = (2U << v) - 1; /* the scale is the order of the names */
+        return rc;
+    }
+    for (size_t i = 0; i < n; i++) {
+        KV_TRY(rc, out,
+               read_verdict(json_is_array(verdict) ? json_array_get(verdict, i) : verdict, "verdict", where, &v, err));
+        if (r->allowed >> v & 1U)
+            return KV_FAIL(err, KV_EFORMAT, "%s: \"verdict\" holds %s twice", where, kv_verdict_name(v));
+        r->allowed |= 1U << v;
+    }
+out:
+    return rc;
+}
+
+static kv_rc read_waiver(const json_t *obj, const char *where, kv_expect_rule *r, kv_err *err)
+{
+    static const char *const keys[] = {"reason", "until", NULL};
+    const json_t *waiver = json_object_get(obj, "waiver");
+    char place[KV_ERR_TEXT];
+    kv_rc rc = KV_OK;
+    if (waiver == NULL) return KV_OK;
+    snprintf(place, sizeof place, "%.600s: \"waiver\"", where);
+    KV_TRY(rc, out, kv_json_only_keys(waiver, keys, place, err));
+    KV_TRY(rc, out, kv_json_get_text(waiver, "reason", true, place, &r->reason, err));
+    KV_TRY(rc, out, kv_json_get_text(waiver, "until", true, place, &r->until, err));
+    if (!is_day(r->until))
+        rc = KV_FAIL(err, KV_EFORMAT, "%s: \"until\": \"%s\" must be a day as YYYY-MM-DD", place, r->until);
+out:
+    return rc;
+}
+
+static kv_rc read_rule(const json_t *obj, const char *where, kv_expect_rule *r, kv_err *err)
+{
+    static const char *const keys[] = {"pairs", "geometry", "params", "verdict", "at_least", "waiver", NULL};
+    kv_rc rc;
+    KV_TRY(rc, out, kv_json_only_keys(obj, keys, where, err));
+    KV_TRY(rc, out, read_pairs(obj, where, r, err));
+    KV_TRY(rc, out, read_filters(obj, where, r, err));
+    KV_TRY(rc, out, read_demand(obj, where, r, err));
+    KV_TRY(rc, out, read_waiver(obj, where, r, err));
+out:
+    return rc;
+}
+
+kv_rc kv_expect_new(json_t *list, const char *today, const char *where, kv_expect **out, kv_err *err)
+{
+    const size_t n = json_array_size(list);
+    kv_rc rc = KV_OK;
+    *out = NULL;
+    if (list == NULL) return KV_OK;
+    if (n == 0 || n > KV_EXPECT_RULES_MAX)
+        return KV_FAIL(err, KV_EFORMAT, "%s: \"expect\" must be a list of 1 to %d rules", where, KV_EXPECT_RULES_MAX);
+    kv_expect *e = kv_alloc(1, sizeof *e);
+    if (e == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for rules");
+    e->list = json_incref(list);
+    snprintf(e->today, sizeof e->today, "%s", today);
+    e->rule = kv_alloc(n, sizeof *e->rule);
+    if (e->rule == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for %zu rules", n);
+    for (; rc == KV_OK && e->n < n; e->n++) {
+        char place[KV_ERR_TEXT];
+        snprintf(place, sizeof place, "%.600s: \"expect\"[%zu]", where, e->n);
+        rc = read_rule(json_array_get(list, e->n), place, &e->rule[e->n], err);
+    }
+    if (rc == KV_OK)
+        *out = e;
+    else
+        kv_expect_free(e);
+    return rc;
+}
+
+kv_rc kv_expect_check(json_t *list, const char *where, kv_err *err)
+{
+    kv_expect *e = NULL;
+    const kv_rc rc = kv_expect_new(list, "", where, &e, err);
+    kv_expect_free(e);
+    return rc;
+}
+
+void kv_expect_free(kv_expect *e)
+{
+    if (e == NULL) return;
+    for (size_t i = 0; e->rule != NULL && i < e->n; i++) kv_free(e->rule[i].src);
+    kv_free(e->rule);
+    json_decref(e->list);
+    kv_free(e);
+}

@@ -1,0 +1,201 @@
+#include "grid/kv_view.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "certs/kv_json.h"
+
+#define READER_BYTES_MAX ((size_t)1 << 30)
+
+/* ---- rows ------------------------------------------------------------------------------- */
+
+static kv_rc wrong(size_t at, const char *key, const char *needed, kv_err *err)
+{
+    return KV_FAIL(err, KV_EFORMAT, "rows[%zu].%s: %s is needed", at, key, needed);
+}
+
+static bool tri_of(const json_t *v, int32_t *out)
+{
+    *out = json_is_true(v) ? KV_TRUE : json_is_false(v) ? KV_FALSE : KV_NULL;
+    return *out != KV_NULL || json_is_null(v);
+}
+
+static bool are_texts(const json_t *params)
+{
+    const char *key;
+    json_t *value;
+    if (!json_is_object(params)) return false;
+    json_object_foreach((json_t *)(uintptr_t)params, key, value)
+    {
+        if (!json_is_string(value)) return false;
+    }
+    return true;
+}
+
+/* Whether id is "src->dst". */
+static bool is_pair_id(const char *id, const char *src, const char *dst)
+{
+    const size_t n = strlen(src);
+    return strncmp(id, src, n) == 0 && strncmp(id + n, "->", 2) == 0 && strcmp(id + n + 2, dst) == 0;
+}
+
+static kv_rc view_texts(const json_t *row, size_t at, kv_view *v, kv_err *err)
+{
+    static const char *const keys[] = {"check", "src", "dst", "pair_id"};
+    const char *id = NULL, **const to[] = {&v->check, &v->src, &v->dst, &id};
+    for (size_t i = 0; i < 4; i++) {
+        *to[i] = json_string_value(json_object_get(row, keys[i]));
+        if (*to[i] == NULL || **to[i] == '\0') return wrong(at, keys[i], "a text", err);
+    }
+    return is_pair_id(id, v->src, v->dst) ? KV_OK : wrong(at, "pair_id", "src->dst", err);
+}
+
+static kv_rc view_observations(const json_t *row, size_t at, kv_view *v, kv_err *err)
+{
+    const json_t *made = json_object_get(row, "observations");
+    const json_t *detail = json_object_get(json_object_get(row, "proof"), "detail");
+    for (int i = 0; i < KV_OBS_COUNT; i++)
+        if (!tri_of(json_object_get(made, kv_obs_name((kv_obs)i)), &v->observed[i]))
+            return wrong(at, "observations", "true, false or null for each", err);
+    v->converts = json_is_object(detail);
+    v->values_preserved = KV_NULL;
+    if (v->converts && !tri_of(json_object_get(detail, "values_preserved"), &v->values_preserved))
+        return wrong(at, "proof.detail.values_preserved", "true or false", err);
+    return KV_OK;
+}
+
+kv_rc kv_view_of_json(const json_t *row, size_t at, size_t n_geometries, kv_view *out, kv_err *err)
+{
+    const json_t *geometry = json_object_get(row, "geometry");
+    const char *verdict = json_string_value(json_object_get(row, "verdict"));
+    kv_view v = {.params = json_object_get(row, "params")};
+    kv_rc rc;
+    KV_TRY(rc, out, view_texts(row, at, &v, err));
+    KV_TRY(rc, out, view_observations(row, at, &v, err));
+    if (!json_is_integer(geometry) || json_integer_value(geometry) < 0 ||
+        (size_t)json_integer_value(geometry) >= n_geometries)
+        return wrong(at, "geometry", "the number of a geometry", err);
+    v.geometry = (size_t)json_integer_value(geometry);
+    if (!are_texts(v.params)) return wrong(at, "params", "an object of texts", err);
+    if (verdict == NULL || !kv_verdict_parse(verdict, &v.verdict)) return wrong(at, "verdict", "a known verdict", err);
+    *out = v;
+out:
+    return rc;
+}
+
+kv_rc kv_view_of_row(const kv_campaign *c, const kv_row *row, kv_view *out, json_t **params, kv_err *err)
+{
+    const kv_cell *cell = &c->cells[row->cell];
+    kv_view v = {.check = "pair",
+                 .src = c->catalogue.item[cell->src]->name,
+                 .dst = c->catalogue.item[cell->dst]->name,
+                 .geometry = (size_t)cell->geometry,
+                 .verdict = (kv_verdict)row->verdict,
+                 .values_preserved = KV_NULL};
+    v.params = *params = kv_row_params_new(c, cell);
+    if (v.params == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a row");
+    memcpy(v.observed, row->observed, sizeof v.observed);
+    v.converts = row->ran && row->converts;
+    if (v.converts) v.values_preserved = row->values_preserved ? KV_TRUE : KV_FALSE;
+    *out = v;
+    return KV_OK;
+}
+
+void kv_params_print(const json_t *params, char out[KV_PARAMS_TEXT])
+{
+    size_t at = 0;
+    const char *key;
+    json_t *value;
+    out[0] = '\0';
+    json_object_foreach((json_t *)(uintptr_t)params, key, value)
+    {
+        const int n = snprintf(out + at, KV_PARAMS_TEXT - at, ",%s=%s", key, json_string_value(value));
+        if (n < 0 || (size_t)n >= KV_PARAMS_TEXT - at) return;
+        at += (size_t)n;
+    }
+}
+
+/* ---- the certificate -------------------------------------------------------------------- */
+
+static kv_rc geometry_of(const json_t *g, size_t at, kv_geometry *out, kv_err *err)
+{
+    static const char *const keys[] = {"layers", "tokens", "kv_heads", "head_dim", "head_dim_v"};
+    int64_t *const to[] = {&out->layers, &out->tokens, &out->kv_heads, &out->head_dim, &out->head_dim_v};
+    const char *element = json_string_value(json_object_get(g, "element"));
+    for (size_t i = 0; i < 5; i++) {
+        const json_t *v = json_object_get(g, keys[i]);
+        if (v == NULL && i == 4) {
+            out->head_dim_v = out->head_dim;
+            continue;
+        }
+        if (!json_is_integer(v)) return KV_FAIL(err, KV_EFORMAT, "geometries[%zu].%s: a number is needed", at, keys[i]);
+        *to[i] = json_integer_value(v);
+    }
+    if (element == NULL || !kv_elem_parse(element, &out->element))
+        return KV_FAIL(err, KV_EFORMAT, "geometries[%zu].element: an element type is needed", at);
+    return KV_OK;
+}
+
+static kv_rc read_geometries(kv_reader *r, kv_err *err)
+{
+    const json_t *list = json_object_get(r->doc, "geometries");
+    kv_rc rc = KV_OK;
+    if (!json_is_array(list)) return KV_FAIL(err, KV_EFORMAT, "geometries: a list is needed");
+    r->n_geometries = json_array_size(list);
+    r->geometries = kv_alloc(r->n_geometries, sizeof *r->geometries);
+    if (r->geometries == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %zu geometries", r->n_geometries);
+    for (size_t i = 0; i < r->n_geometries; i++)
+        KV_TRY(rc, out, geometry_of(json_array_get(list, i), i, &r->geometries[i], err));
+out:
+    return rc;
+}
+
+kv_rc kv_reader_of_doc(json_t *doc, const char *path, kv_reader *out, kv_err *err)
+{
+    const char *schema = json_string_value(json_object_get(doc, "schema"));
+    kv_rc rc;
+    out->doc = json_incref(doc);
+    out->path = kv_strdup(path);
+    if (out->path == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a path");
+    if (schema == NULL || strcmp(schema, KV_CERT_SCHEMA) != 0)
+        return KV_FAIL(err, KV_EFORMAT, "%s: is no certificate (schema \"%s\" is needed)", path, KV_CERT_SCHEMA);
+    rc = read_geometries(out, err);
+    if (rc == KV_OK && !json_is_array(json_object_get(doc, "rows")))
+        rc = KV_FAIL(err, KV_EFORMAT, "rows: a list is needed");
+    if (rc == KV_EFORMAT) kv_err_prefix(err, "%s", path);
+    return rc;
+}
+
+kv_rc kv_reader_open(const char *path, kv_reader *out, kv_err *err)
+{
+    json_t *doc = NULL;
+    kv_rc rc = kv_json_parse_file(path, READER_BYTES_MAX, &doc, err);
+    if (rc == KV_OK) rc = kv_reader_of_doc(doc, path, out, err);
+    json_decref(doc);
+    return rc;
+}
+
+kv_rc kv_reader_next(kv_reader *r, const json_t **row, kv_view *view, kv_err *err)
+{
+    const json_t *rows = json_object_get(r->doc, "rows");
+    *row = NULL;
+    if (r->at >= json_array_size(rows)) return KV_OK;
+    *row = json_array_get(rows, r->at);
+    const kv_rc rc = view != NULL ? kv_view_of_json(*row, r->at, r->n_geometries, view, err) : KV_OK;
+    if (rc == KV_EFORMAT) kv_err_prefix(err, "%s", r->path);
+    r->at++;
+    return rc;
+}
+
+void kv_reader_rewind(kv_reader *r)
+{
+    r->at = 0;
+}
+
+void kv_reader_close(kv_reader *r)
+{
+    kv_free(r->path);
+    kv_free(r->geometries);
+    json_decref(r->doc);
+    memset(r, 0, sizeof *r);
+}
