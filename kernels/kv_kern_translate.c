@@ -11,6 +11,7 @@
 
 #include "kernels/kv_kern_cpu.h"
 #include "kernels/kv_kern_num.h"
+#include "kernels/kv_kern_tile.h"
 
 #define TILE_TOKENS 64
 #define TILE_LANES 64
@@ -139,16 +140,38 @@ static void move_rows(const half_move *m, int64_t s0, int64_t t0, int64_t heads)
     }
 }
 
+/* Runs of a size that the compiler knows, for tokens [tile, end). */
+#define MOVE_FIXED(bytes_)                                                                                             \
+    static void move_fixed_##bytes_(const half_move *m, int64_t to, int64_t from, int64_t tile, int64_t end)           \
+    {                                                                                                                  \
+        for (int64_t t = tile; t < end; t++)                                                                           \
+            memcpy(m->dst + (to + m->t.token[t]) * m->to_bytes, m->src + (from + m->s.token[t]) * m->to_bytes, bytes_); \
+    }
+MOVE_FIXED(8)
+MOVE_FIXED(16)
+MOVE_FIXED(32)
+
+static void move_run_tokens(const half_move *m, int64_t to, int64_t from, int64_t tile, int64_t end)
+{
+    const int64_t bytes = m->from == m->to ? m->run * m->to_bytes : 0;
+    if (bytes == 8)
+        move_fixed_8(m, to, from, tile, end);
+    else if (bytes == 16)
+        move_fixed_16(m, to, from, tile, end);
+    else if (bytes == 32)
+        move_fixed_32(m, to, from, tile, end);
+    else
+        for (int64_t t = tile; t < end; t++) move_run(m, to + m->t.token[t], from + m->s.token[t], m->run);
+}
+
 /* Short runs of lanes (a vectorised head dimension on one side), tokens inside. */
 static void move_runs(const half_move *m, int64_t s0, int64_t t0)
 {
     for (int64_t tile = 0; tile < m->tokens; tile += TILE_TOKENS) {
         const int64_t end = tile + TILE_TOKENS < m->tokens ? tile + TILE_TOKENS : m->tokens;
         for (int64_t h = 0; h < m->heads; h++)
-            for (int64_t d = 0; d < m->lanes; d += m->run) {
-                const int64_t to = t0 + h * m->t.head + m->t.lane[d], from = s0 + h * m->s.head + m->s.lane[d];
-                for (int64_t t = tile; t < end; t++) move_run(m, to + m->t.token[t], from + m->s.token[t], m->run);
-            }
+            for (int64_t d = 0; d < m->lanes; d += m->run)
+                move_run_tokens(m, t0 + h * m->t.head + m->t.lane[d], s0 + h * m->s.head + m->s.lane[d], tile, end);
     }
 }
 
@@ -183,6 +206,54 @@ static void convert_tile(const half_move *m, int64_t s0, int64_t t0, int64_t tok
         }
 }
 
+/* Whether the offsets of [at, at + 8) follow one another. */
+static bool together(const int64_t *table, int64_t at)
+{
+    for (int i = 1; i < KV_TILE; i++)
+        if (table[at + i] - table[at] != i) return false;
+    return true;
+}
+
+/* Whether the offsets of [at, at + 8) are evenly spaced; *step is the spacing. */
+static bool even(const int64_t *table, int64_t at, int64_t *step)
+{
+    *step = table[at + 1] - table[at];
+    for (int i = 2; i < KV_TILE; i++)
+        if (table[at + i] - table[at + i - 1] != *step) return false;
+    return true;
+}
+
+/* An 8 x 8 block of 16-bit elements turned in registers, where one side's tokens and the other side's lanes lie
+ * together; false where they do not. */
+static bool turn_block(const half_move *m, int64_t s0, int64_t t0, int64_t tok, int64_t lane)
+{
+    const uint16_t *src = (const uint16_t *)(const void *)m->src + s0 + m->s.token[tok] + m->s.lane[lane];
+    uint16_t *dst = (uint16_t *)(void *)m->dst + t0 + m->t.token[tok] + m->t.lane[lane];
+    int64_t src_row, dst_row;
+    if (together(m->s.lane, lane) && together(m->t.token, tok) && even(m->s.token, tok, &src_row) && even(m->t.lane, lane, &dst_row)) {
+        kv_tile_turn_u16(src, src_row, dst, dst_row);
+        return true;
+    }
+    if (together(m->s.token, tok) && together(m->t.lane, lane) && even(m->s.lane, lane, &src_row) && even(m->t.token, tok, &dst_row)) {
+        kv_tile_turn_u16(src, src_row, dst, dst_row);
+        return true;
+    }
+    return false;
+}
+
+/* A tile of 16-bit elements in blocks of 8 x 8; what does not fit a block goes element by element. */
+static void move_blocks(const half_move *m, int64_t s0, int64_t t0, int64_t tok0, int64_t tok1, int64_t lane0, int64_t lane1,
+                        bool along_tokens)
+{
+    for (int64_t lane = lane0; lane < lane1; lane += KV_TILE)
+        for (int64_t tok = tok0; tok < tok1; tok += KV_TILE) {
+            const int64_t tok_end = tok + KV_TILE < tok1 ? tok + KV_TILE : tok1;
+            const int64_t lane_end = lane + KV_TILE < lane1 ? lane + KV_TILE : lane1;
+            if (tok_end - tok == KV_TILE && lane_end - lane == KV_TILE && turn_block(m, s0, t0, tok, lane)) continue;
+            move_tile_uint16_t(m, s0, t0, tok, tok_end, lane, lane_end, along_tokens);
+        }
+}
+
 /* One side runs along tokens, the other along lanes. */
 static void move_tiles(const half_move *m, int64_t s0, int64_t t0)
 {
@@ -198,7 +269,7 @@ static void move_tiles(const half_move *m, int64_t s0, int64_t t0)
                 else if (m->to_bytes == 1)
                     move_tile_uint8_t(m, s, t, tok, tok1, lane, lane1, along_tokens);
                 else if (m->to_bytes == 2)
-                    move_tile_uint16_t(m, s, t, tok, tok1, lane, lane1, along_tokens);
+                    move_blocks(m, s, t, tok, tok1, lane, lane1, along_tokens);
                 else
                     move_tile_uint32_t(m, s, t, tok, tok1, lane, lane1, along_tokens);
             }
