@@ -9,8 +9,10 @@ mkdir -p "$KV_CASE/dir"
 TMPDIR=$(mktemp -d /tmp/kvt.XXXXXX) || exit 1
 export TMPDIR
 trap 'rm -rf "$TMPDIR"' EXIT
+limit=${KV_CASE_LIMIT:-${KV_FULL:+7200}}
+limit=${limit:-900} # seconds: against hangs, not for speed
 started=${EPOCHREALTIME/[.,]/}
-timeout --kill-after=10 "${KV_CASE_LIMIT:-300}" bash -c '
+timeout --kill-after=10 "$limit" bash -c '
     set -u -o pipefail
     . "$1/lib.sh"
     . "$1/cases/$2.sh"
@@ -23,7 +25,7 @@ why=$(tail -n 1 "$KV_CASE/log" | tr '\t' ' ')
 case $rc in
     0) what=passed why= ;;
     77) what=skipped ;;
-    124 | 137) what=FAILED why="ran past ${KV_CASE_LIMIT:-300} s" ;;
+    124 | 137) what=FAILED why="ran past $limit s" ;;
     *) what=FAILED ;;
 esac
 printf '%s\t%s\t%s\n' "$what" "$ms" "$why" >"$KV_WORK/result/${name//\//.}"
