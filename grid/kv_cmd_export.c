@@ -10,6 +10,8 @@
 #include "certs/kv_verify.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_exit.h"
+#include "grid/kv_expect.h"
+#include "grid/kv_export.h"
 
 /* What a format is made from: the bytes that were verified, parsed. */
 typedef struct {
@@ -21,10 +23,10 @@ typedef struct {
 typedef struct {
     const char *option, *what;
     size_t where; /* of its flag in kv_opts */
-    kv_rc (*make)(const kv_opts *o, const certificate *c, kv_buf *out, kv_err *err);
+    kv_rc (*make)(const kv_opts *o, const certificate *c, kv_out *out, kv_err *err);
 } export_format;
 
-static kv_rc make_intoto(const kv_opts *o, const certificate *c, kv_buf *out, kv_err *err)
+static kv_rc make_intoto(const kv_opts *o, const certificate *c, kv_out *out, kv_err *err)
 {
     const char *slash = strrchr(c->path, '/');
     const kv_intoto_source source = {c->doc, slash != NULL ? slash + 1 : c->path, c->bytes.data, c->bytes.len};
@@ -32,13 +34,16 @@ static kv_rc make_intoto(const kv_opts *o, const certificate *c, kv_buf *out, kv
     kv_key *key = NULL;
     char *key_path = NULL;
     json_t *statement = NULL;
+    kv_buf text = {0};
     kv_rc rc;
     KV_TRY(rc, out, kv_key_find_path(o->key, &key_path, err));
     KV_TRY(rc, out, kv_pass_find((int)o->pass_fd, &pass, err));
     KV_TRY(rc, out, kv_key_load(key_path, pass, &key, err));
     KV_TRY(rc, out, kv_intoto_statement(&source, &statement, err));
-    rc = kv_intoto_envelope(statement, key, out, err);
+    KV_TRY(rc, out, kv_intoto_envelope(statement, key, &text, err));
+    kv_out_bytes(out, text.data, text.len);
 out:
+    kv_buf_free(&text);
     json_decref(statement);
     kv_key_free(key);
     kv_pass_free(pass);
@@ -46,8 +51,22 @@ out:
     return rc;
 }
 
+/* The formats that are written row by row. */
+static kv_rc make_rows(const kv_opts *o, const certificate *c, kv_out *out, kv_err *err)
+{
+    kv_reader r = {0};
+    char today[KV_DAY_TEXT];
+    kv_expect_today(today);
+    kv_rc rc = kv_reader_of_doc(c->doc, c->path, &r, err);
+    if (rc == KV_OK) rc = o->junit ? kv_export_junit(&r, today, out, err) : kv_export_csv(&r, out, err);
+    kv_reader_close(&r);
+    return rc;
+}
+
 static const export_format formats[] = {
     {"intoto", "an in-toto test-result statement in a signed DSSE envelope", offsetof(kv_opts, intoto), make_intoto},
+    {"junit", "JUnit XML for GitLab and Jenkins", offsetof(kv_opts, junit), make_rows},
+    {"csv", "a line for each row", offsetof(kv_opts, csv), make_rows},
 };
 #define N_FORMATS (sizeof formats / sizeof formats[0])
 
@@ -107,7 +126,7 @@ int kv_cmd_export(const kv_opts *o, int argc, char **argv)
     (void)argv;
     kv_err err = {0};
     certificate c = {.path = o->positional[0]};
-    kv_buf text = {0};
+    kv_out *out = NULL;
     const export_format *format = NULL;
     int refused = KV_EXIT_OK;
     kv_rc rc;
@@ -119,13 +138,9 @@ int kv_cmd_export(const kv_opts *o, int argc, char **argv)
     KV_TRY(rc, out, kv_file_read(c.path, KV_VERIFY_BYTES_MAX, &c.bytes, &err));
     KV_TRY(rc, out, check(o, &c, &refused, &err));
     KV_TRY(rc, out, kv_json_parse(c.bytes.data, c.bytes.len, KV_VERIFY_BYTES_MAX, &c.doc, &err));
-    KV_TRY(rc, out, format->make(o, &c, &text, &err));
-    if (o->out != NULL)
-        rc = kv_file_write(o->out, text.data, text.len, 0644, KV_FILE_REPLACE, &err);
-    else
-        fwrite(text.data, 1, text.len, stdout);
+    KV_TRY(rc, out, kv_out_open(o->out, &out, &err));
+    rc = kv_out_close(out, format->make(o, &c, out, &err), &err);
 out:
-    kv_buf_free(&text);
     kv_buf_free(&c.bytes);
     json_decref(c.doc);
     if (rc == KV_OK) return kv_ask_finish(KV_EXIT_OK);

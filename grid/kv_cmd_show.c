@@ -1,16 +1,14 @@
-/* kvgrid show: the matrix of grades of a certificate, or one pair in full. It reads, it does not verify. */
+/* kvgrid show: the matrix of grades of a certificate, some of its rows, or one pair in full. It reads, it does not verify. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "certs/kv_cert_names.h"
 #include "certs/kv_json.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_exit.h"
-
-#define SHOW_BYTES_MAX ((size_t)1 << 30)
+#include "grid/kv_show.h"
 
 static const char *text_of(const json_t *obj, const char *key)
 {
@@ -18,118 +16,39 @@ static const char *text_of(const json_t *obj, const char *key)
     return s != NULL ? s : "?";
 }
 
-static long long int_of(const json_t *obj, const char *key)
+static int64_t int_of(const json_t *obj, const char *key)
 {
-    return (long long)json_integer_value(json_object_get(obj, key));
+    return (int64_t)json_integer_value(json_object_get(obj, key));
 }
 
-/* ---- what stands in a cell of the matrix ------------------------------------------------ */
-
-typedef struct {
-    const char *mark, *colour;
-} cell_mark;
-
-static cell_mark mark_of(const json_t *row)
-{
-    static const char *const marks[KV_VERDICT_COUNT] = {"B", "T", "~", "X", "?", "!"};
-    static const char *const colours[KV_VERDICT_COUNT] = {"\033[32m", "\033[36m", "\033[33m", "\033[31m", "\033[35m", "\033[1;31m"};
-    const json_t *words = json_object_get(row, "transformations");
-    kv_verdict v;
-    if (!kv_verdict_parse(text_of(row, "verdict"), &v)) return (cell_mark){"?", ""};
-    if (v == KV_VERDICT_REFUSED) {
-        const char *code = text_of(row, "frontier_code");
-        return (cell_mark){strncmp(code, "X1", 2) == 0 ? "X1" : strncmp(code, "X2", 2) == 0 ? "X2" : strncmp(code, "X4", 2) == 0 ? "X4" : "X",
-                           colours[v]};
-    }
-    const char *only = json_array_size(words) == 1 ? json_string_value(json_array_get(words, 0)) : NULL;
-    if (only != NULL && strcmp(only, "view_reinterpret") == 0) return (cell_mark){"=", colours[v]};
-    return (cell_mark){marks[v], colours[v]};
-}
-
-typedef struct {
-    const char **name;
-    const json_t **row; /* [src][dst], NULL where there is none */
-    size_t n;
-} matrix;
-
-static size_t layout_index(const matrix *m, const char *name)
-{
-    size_t i = 0;
-    while (i < m->n && strcmp(m->name[i], name) != 0) i++;
-    return i;
-}
-
-static void print_matrix(const matrix *m, bool colour)
-{
-    int width = 6;
-    for (size_t i = 0; i < m->n; i++)
-        if ((int)strlen(m->name[i]) > width) width = (int)strlen(m->name[i]);
-    printf("%*s  to:", width + 5, "");
-    for (size_t i = 0; i < m->n; i++) printf(" %2zu", i + 1);
-    printf("\n");
-    for (size_t s = 0; s < m->n; s++) {
-        printf("%2zu %-*s       ", s + 1, width, m->name[s]);
-        for (size_t d = 0; d < m->n; d++) {
-            const json_t *row = m->row[s * m->n + d];
-            const cell_mark mark = row != NULL ? mark_of(row) : (cell_mark){s == d ? "." : "", ""};
-            printf(" %s%2s%s", colour ? mark.colour : "", mark.mark, colour && *mark.colour != '\0' ? "\033[0m" : "");
-        }
-        printf("\n");
-    }
-}
-
-static void print_geometry(const json_t *g)
-{
-    printf("L=%lld,T=%lld,H=%lld,D=%lld", int_of(g, "layers"), int_of(g, "tokens"), int_of(g, "kv_heads"), int_of(g, "head_dim"));
-    if (json_object_get(g, "head_dim_v") != NULL) printf(",Dv=%lld", int_of(g, "head_dim_v"));
-    printf(",e=%s", text_of(g, "element"));
-}
-
-static kv_rc show_matrices(const json_t *doc, bool colour, kv_err *err)
-{
-    const json_t *catalogue = json_object_get(doc, "catalogue"), *rows = json_object_get(doc, "rows");
-    const json_t *geometries = json_object_get(doc, "geometries");
-    matrix m = {.n = json_array_size(catalogue)};
-    kv_rc rc = KV_OK;
-    size_t at = 0;
-    m.name = kv_alloc(m.n, sizeof *m.name);
-    m.row = kv_alloc(m.n * m.n, sizeof *m.row);
-    if (m.name == NULL || m.row == NULL) {
-        rc = KV_FAIL(err, KV_ENOMEM, "no memory for the matrix");
-        goto out;
-    }
-    for (size_t i = 0; i < m.n; i++) m.name[i] = text_of(json_array_get(catalogue, i), "name");
-    for (size_t g = 0; g < json_array_size(geometries); g++) {
-        memset(m.row, 0, m.n * m.n * sizeof *m.row);
-        for (; at < json_array_size(rows); at++) {
-            const json_t *row = json_array_get(rows, at);
-            if ((size_t)int_of(row, "geometry") != g) break;
-            const size_t s = layout_index(&m, text_of(row, "src")), d = layout_index(&m, text_of(row, "dst"));
-            if (s < m.n && d < m.n) m.row[s * m.n + d] = row;
-        }
-        print_geometry(json_array_get(geometries, g));
-        printf("\n");
-        print_matrix(&m, colour);
-        printf("\n");
-    }
-    printf("B byte for byte, T every decoded token (only unread padding differs), ~ not exact, = the same shape under two names,\n"
-           "X1 latent against heads, X2 other heads held, X4 no such shape here, ? unproven, ! failed\n");
-out:
-    kv_free(m.name);
-    kv_free(m.row);
-    return rc;
-}
+/* ---- all of it -------------------------------------------------------------------------- */
 
 static void show_counts(const json_t *doc)
 {
     const json_t *o = json_object_get(doc, "observed"), *v = json_object_get(o, "verdicts");
-    printf("%lld rows: %lld EXACT_BYTE, %lld EXACT_TOKEN, %lld NOT_EXACT, %lld REFUSED", int_of(o, "rows"), int_of(v, "EXACT_BYTE"),
-           int_of(v, "EXACT_TOKEN"), int_of(v, "NOT_EXACT"), int_of(v, "REFUSED"));
-    if (int_of(o, "view_rows") > 0) printf(", %lld views", int_of(o, "view_rows"));
-    if (int_of(v, "UNPROVEN") > 0) printf(", %lld UNPROVEN", int_of(v, "UNPROVEN"));
-    if (int_of(v, "FAILED") > 0) printf(", %lld FAILED", int_of(v, "FAILED"));
-    printf("\n%lld destination and %lld source positions checked\n", int_of(o, "positions_checked"), int_of(o, "source_positions_checked"));
+    printf("%" PRId64 " rows: %" PRId64 " EXACT_BYTE, %" PRId64 " EXACT_TOKEN, %" PRId64 " NOT_EXACT, %" PRId64
+           " REFUSED",
+           int_of(o, "rows"), int_of(v, "EXACT_BYTE"), int_of(v, "EXACT_TOKEN"), int_of(v, "NOT_EXACT"),
+           int_of(v, "REFUSED"));
+    if (int_of(o, "view_rows") > 0) printf(", %" PRId64 " views", int_of(o, "view_rows"));
+    if (int_of(v, "UNPROVEN") > 0) printf(", %" PRId64 " UNPROVEN", int_of(v, "UNPROVEN"));
+    if (int_of(v, "FAILED") > 0) printf(", %" PRId64 " FAILED", int_of(v, "FAILED"));
+    printf("\n%" PRId64 " destination and %" PRId64 " source positions checked\n", int_of(o, "positions_checked"),
+           int_of(o, "source_positions_checked"));
 }
+
+/* ---- row by row ------------------------------------------------------------------------- */
+
+/* How rows are told. */
+typedef enum { AS_MATRIX, AS_LINE, AS_LEAVES, AS_JSON } manner;
+
+typedef struct {
+    kv_reader r;
+    kv_filter filter;
+    kv_matrices *matrices;
+    manner as;
+    int64_t taken, of, verdicts[KV_VERDICT_COUNT];
+} show;
 
 /* Prints every leaf of a row as path and value. */
 static kv_rc print_leaves(const json_t *v, const char *path, kv_err *err)
@@ -153,27 +72,104 @@ static kv_rc print_leaves(const json_t *v, const char *path, kv_err *err)
     return KV_OK;
 }
 
-static kv_rc show_pair(const json_t *doc, const char *pair, bool as_json, kv_err *err)
+/* "SRC->DST at GEOMETRY" */
+static void print_place(const show *s, const kv_view *v)
 {
-    const json_t *rows = json_object_get(doc, "rows");
-    size_t found = 0;
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i);
-        if (strcmp(text_of(row, "pair_id"), pair) != 0) continue;
-        found++;
-        kv_rc rc = KV_OK;
-        if (as_json) {
-            rc = kv_ask_print_json(row, err);
-        } else {
-            printf("%s at ", pair);
-            print_geometry(json_array_get(json_object_get(doc, "geometries"), (size_t)int_of(row, "geometry")));
-            printf(": %s\n", text_of(row, "verdict"));
-            rc = print_leaves(row, "", err);
-        }
+    char geometry[KV_GEOMETRY_TEXT], params[KV_PARAMS_TEXT];
+    kv_geometry_print(&s->r.geometries[v->geometry], geometry);
+    kv_params_print(v->params, params);
+    printf("%s->%s at %s%s", v->src, v->dst, geometry, params);
+}
+
+/* Why: the frontier, or what the run says of a failure (run.failures). */
+static void print_why(const show *s, const json_t *row, const kv_view *v)
+{
+    static const char *const keys[] = {"check", "pair_id", "geometry", "params"};
+    const json_t *failures = json_object_get(json_object_get(s->r.doc, "run"), "failures");
+    if (v->verdict == KV_VERDICT_REFUSED)
+        printf(": %s: %s", text_of(row, "frontier_code"), text_of(row, "frontier_reason"));
+    if (v->verdict != KV_VERDICT_FAILED) return;
+    printf(": %s", text_of(row, "error_class"));
+    for (size_t i = 0; i < json_array_size(failures); i++) {
+        const json_t *f = json_array_get(failures, i);
+        size_t k = 0;
+        while (k < 4 && json_equal(json_object_get(f, keys[k]), json_object_get(row, keys[k]))) k++;
+        if (k < 4) continue;
+        printf(": %s (rank %" PRId64 " on %s)", text_of(f, "text"), int_of(f, "rank"), text_of(f, "host"));
+        return;
+    }
+}
+
+static kv_rc tell_row(show *s, const json_t *row, const kv_view *v, kv_err *err)
+{
+    switch (s->as) {
+    case AS_MATRIX: return kv_matrices_add(s->matrices, row, v, err);
+    case AS_JSON: return kv_ask_print_json(row, err);
+    case AS_LINE:
+        printf("%-11s ", kv_verdict_name(v->verdict));
+        print_place(s, v);
+        print_why(s, row, v);
+        printf("\n");
+        return KV_OK;
+    case AS_LEAVES: break;
+    }
+    print_place(s, v);
+    printf(": %s\n", kv_verdict_name(v->verdict));
+    return print_leaves(row, "", err);
+}
+
+static kv_rc tell_rows(show *s, kv_err *err)
+{
+    for (;;) {
+        const json_t *row = NULL;
+        kv_view v;
+        kv_rc rc = kv_reader_next(&s->r, &row, &v, err);
+        if (rc != KV_OK || row == NULL) return rc;
+        s->of++;
+        if (!kv_filter_takes(&s->filter, &v)) continue;
+        s->taken++;
+        s->verdicts[v.verdict]++;
+        rc = tell_row(s, row, &v, err);
         if (rc != KV_OK) return rc;
     }
-    if (found > 0) return KV_OK;
-    return KV_FAIL(err, KV_EINVAL, "the certificate has no pair \"%s\" (a pair is named SRC->DST, in quotes)", pair);
+}
+
+static void print_taken(const show *s)
+{
+    const char *before = ": ";
+    printf("%" PRId64 " of %" PRId64 " rows", s->taken, s->of);
+    for (int v = 0; v < KV_VERDICT_COUNT; v++) {
+        if (s->verdicts[v] == 0) continue;
+        printf("%s%" PRId64 " %s", before, s->verdicts[v], kv_verdict_name((kv_verdict)v));
+        before = ", ";
+    }
+    printf("\n");
+}
+
+static kv_rc show_rows(const kv_opts *o, show *s, kv_err *err)
+{
+    const bool colour = isatty(STDOUT_FILENO) == 1 && getenv("NO_COLOR") == NULL;
+    const json_t *doc = s->r.doc;
+    kv_rc rc;
+    s->as = o->json ? AS_JSON : s->filter.pair != NULL ? AS_LEAVES : s->filter.verdicts != 0 ? AS_LINE : AS_MATRIX;
+    if (s->as == AS_MATRIX) KV_TRY(rc, out, kv_matrices_new(&s->r, &s->matrices, err));
+    KV_TRY(rc, out, tell_rows(s, err));
+    if (s->filter.pair != NULL && s->taken == 0) {
+        rc = KV_FAIL(err, KV_EINVAL, "the certificate has no %s \"%s\" (a pair is named SRC->DST, in quotes)",
+                     o->select != NULL || o->n_geometry > 0 || o->verdict != NULL ? "such row of" : "pair",
+                     s->filter.pair);
+        goto out;
+    }
+    if (s->as == AS_MATRIX) KV_TRY(rc, out, kv_matrices_print(s->matrices, s->filter.n == 0, colour, err));
+    if (s->as == AS_JSON || s->as == AS_LEAVES) goto out;
+    if (s->filter.any)
+        print_taken(s);
+    else
+        show_counts(doc);
+    printf("campaign %s, body digest %s (show does not verify: kvgrid verify does)\n",
+           text_of(json_object_get(doc, "campaign"), "name"), text_of(doc, "body_digest"));
+out:
+    return rc;
 }
 
 int kv_cmd_show(const kv_opts *o, int argc, char **argv)
@@ -181,24 +177,17 @@ int kv_cmd_show(const kv_opts *o, int argc, char **argv)
     (void)argc;
     (void)argv;
     kv_err err = {0};
-    json_t *doc = NULL;
+    show s = {0};
     kv_rc rc;
-    KV_TRY(rc, out, kv_json_parse_file(o->positional[0], SHOW_BYTES_MAX, &doc, &err));
-    if (strcmp(text_of(doc, "schema"), KV_CERT_SCHEMA) != 0) {
-        rc = KV_FAIL(&err, KV_EFORMAT, "%s: is no certificate (schema \"%s\" is needed)", o->positional[0], KV_CERT_SCHEMA);
-        goto out;
-    }
-    if (o->n_positional > 1) {
-        rc = show_pair(doc, o->positional[1], o->json, &err);
-    } else if (o->json) {
-        rc = kv_ask_print_json(json_object_get(doc, "observed"), &err);
-    } else {
-        KV_TRY(rc, out, show_matrices(doc, isatty(STDOUT_FILENO) == 1 && getenv("NO_COLOR") == NULL, &err));
-        show_counts(doc);
-        printf("campaign %s, body digest %s (show does not verify: kvgrid verify does)\n", text_of(json_object_get(doc, "campaign"), "name"),
-               text_of(doc, "body_digest"));
-    }
+    KV_TRY(rc, out, kv_reader_open(o->positional[0], &s.r, &err));
+    KV_TRY(rc, out, kv_filter_new(o, &s.r, &s.filter, &err));
+    if (o->json && !s.filter.any)
+        rc = kv_ask_print_json(json_object_get(s.r.doc, "observed"), &err);
+    else
+        rc = show_rows(o, &s, &err);
 out:
-    json_decref(doc);
+    kv_matrices_free(s.matrices);
+    kv_filter_free(&s.filter);
+    kv_reader_close(&s.r);
     return rc == KV_OK ? kv_ask_finish(KV_EXIT_OK) : kv_ask_fail(&err);
 }

@@ -128,7 +128,7 @@ case_a_format_must_be_named()
 {
     need_cert
     refused 2 "--intoto" "in-toto" -- export "$CERT" --key "$KEY" --trust "$PUB"
-    refused 2 "--junit" -- export "$CERT" --junit
+    refused 2 "one format" -- export "$CERT" --junit --csv --trust "$PUB"
     refused 2 . -- export
     refused 2 "too many" -- export "$CERT" second --intoto
     kv export --help
