@@ -110,8 +110,8 @@ kv_rc kv_key_open(const kv_key_text *t, const char *name, const kv_pass *pass, u
 {
     uint8_t key[crypto_secretbox_KEYBYTES];
     if (pass == NULL)
-        return KV_FAIL(err, KV_ESIG,
-                       "%s: the key is sealed; give its passphrase (--pass-fd N or $KVGRID_PASSPHRASE)", name);
+        return KV_FAIL(err, KV_ESIG, "%s: the key is sealed; give its passphrase (--pass-fd N or $KVGRID_PASSPHRASE)",
+                       name);
     kv_rc rc = derive(t, pass, key, err);
     if (rc == KV_OK && crypto_secretbox_open_easy(seed, t->box, sizeof t->box, t->nonce, key) != 0)
         rc = KV_FAIL(err, KV_ESIG, "%s: the passphrase is wrong (or the file was changed)", name);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define CELLS_COUNTED ((uint64_t)1 << 32) /* a campaign of more cells has no certificate anyway */
-#define MISSING_LISTED 100 /* cells without a row that are named one by one */
+#define MISSING_LISTED 100                /* cells without a row that are named one by one */
 
 /* Index of the row's tail among the campaign's, or n_tails where params are not a cell's. */
 static size_t find_tail(const kv_vf *v, const json_t *params)

@@ -317,8 +317,8 @@ static void check_identity(kv_vf *v, const json_t *campaign, const json_t *spec)
 
 bool kv_vf_spec(kv_vf *v)
 {
-    static const char *const keys[] = {"schema", "name", "select", "pairs",  "geometries", "tail",
-                                       "values", "seed", "claims", "floors", "expect",     "part", NULL};
+    static const char *const keys[] = {"schema", "name",   "select", "pairs",  "geometries", "tail", "values",
+                                       "seed",   "claims", "floors", "expect", "part",       NULL};
     const json_t *campaign = json_object_get(v->doc, "campaign"), *spec = json_object_get(campaign, "spec");
     check_identity(v, campaign, spec);
     bool good = only_keys(v, spec, keys);

@@ -22,7 +22,9 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 SEEN = ("h0_schema h0_wrong_type h0_wrong_type_number h0_negative h0_missing_key h0_unknown_key h0_top_level_key h0_layout_axes "
         "h0_layout_key h0_spec_key h0_spec_pairs h1_alg h1_sig_short h2_unknown_verdict h2_failed_class h3_proof_deleted "
         "h3_proof_null h3_proof_empty h3_unknown_lemma h3_kind h13_short h13_out_of_vocabulary h14_no_reason "
-        "h14_code_on_exact_row h13_method").split()
+        "h14_code_on_exact_row h13_method h0_expect_object h0_expect_empty h0_expect_key h0_expect_both h0_expect_neither "
+        "h0_expect_verdict h0_expect_twice h0_expect_pairs h0_part_4 h0_part_9 h0_tail h0_seed h0_values h0_floors h0_claims "
+        "h0_select h0_geometries h0_geometry_list h0_geometry_missing h0_geometry_key h0_geometry_zero").split()
 
 
 def read(path):

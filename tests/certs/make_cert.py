@@ -383,6 +383,20 @@ def pairs_of(spec, layouts):
     return out
 
 
+def part_of(spec, layouts, tails):
+    """A function (geometry, src, dst, tail) -> bool: whether a cell is of this part of the campaign."""
+    if "part" not in spec:
+        return lambda *cell: True
+    part, parts = map(int, spec["part"].split("/"))
+    place = {e["name"]: i for i, e in enumerate(layouts)}
+
+    def belongs(geometry, src, dst, tail):
+        number = geometry * len(layouts) ** 2 + place[src["name"]] * len(layouts) + place[dst["name"]]
+        mixed = (number * len(tails) + sorted(tails).index(tail)) * 2654435761 % (1 << 32)
+        return (mixed >> 16) % parts == part - 1
+    return belongs
+
+
 def is_view(row):
     return row["transformations"] == ["view_reinterpret"] and row["verdict"] not in ("REFUSED", "UNPROVEN", "FAILED")
 
@@ -402,7 +416,7 @@ def observe(doc):
                 "empty_rows": sum(doc["geometries"][r["geometry"]]["tokens"] == 0 for r in ran),
                 "words": len(found), "frontier_codes": len(codes), "checks": len(doc["checks"]),
                 "controls": len(doc["controls"]), "known_limits": len(doc["known_limits"])}
-    claims = doc["campaign"]["spec"].get("claims")
+    claims = None if "part" in doc["campaign"]["spec"] else doc["campaign"]["spec"].get("claims")
     doc["vocabulary"] = sorted(set(claims.get("words", []) + claims.get("frontier_codes", [])) if claims else found | codes)
     doc["observed"] = observed
     doc["floors"] = {k: verdicts[k.upper()] for k in ("exact_byte", "exact_token", "not_exact", "refused")}
@@ -435,9 +449,10 @@ def make_document(layouts, spec):
             bindings.append({"layout": e["name"], "geometry": i, "exists": not reason, "reason": reason,
                              "native_shapes": shapes, "is_identity": bool(identity)})
     pairs = sorted(pairs_of(spec, layouts), key=lambda p: (p[0]["name"] + "->" + p[1]["name"]).encode())
+    belongs = part_of(spec, layouts, tails)
     maker.every_value = spec.get("values") == "exhaustive"
     rows = [maker.row(a, b, i, g, tail, {"tail": tail} if len(tails) > 1 else {})
-            for i, g in enumerate(geometries) for a, b in pairs for tail in sorted(tails)]
+            for i, g in enumerate(geometries) for a, b in pairs for tail in sorted(tails) if belongs(i, a, b, tail)]
     seed, names = str(spec.get("seed", 1)), required_names()
     every = spec.get("values") == "exhaustive"
     doc = {
@@ -539,6 +554,9 @@ def random_campaign(rng):
                             "kv_heads": [1, 2], "head_dim": 4, "element": rng.choice(("f16", "bf16", "f32", "fp8_e4m3"))},
                            {"layers": 2, "tokens": 3, "kv_heads": rng.choice((1, 2, 4)), "head_dim": 4, "head_dim_v": 2,
                             "element": "f16"}]}
+    if rng.random() < 0.3:
+        parts = rng.choice((1, 2, 3, 7))
+        spec["part"] = "%d/%d" % (rng.randrange(parts) + 1, parts)
     return layouts + [twin], spec
 
 

@@ -76,6 +76,7 @@ def failure_of(row):
 @case("sound_mixed", 0, "", base="mixed")
 @case("sound_exhaustive", 0, "", base="exhaustive")
 @case("sound_wide", 0, "", base="wide")
+@case("sound_part", 0, "", base="part")
 def _(doc):
     pass
 
@@ -118,6 +119,15 @@ def _(doc):
     row = by_verdict(doc, "EXACT_BYTE")  # a translator that really is wrong
     row["verdict"] = "NOT_EXACT"
     row["observations"]["forward_reproduces_target"] = row["proof"]["gather_agrees"] = False
+
+
+@case("sound_expect", 0, "")
+def _(doc):
+    doc["campaign"]["spec"]["expect"] = [
+        {"pairs": "vllm-*->sglang", "at_least": "EXACT_TOKEN"},
+        {"pairs": "*->*", "geometry": {"tokens": [40], "element": "f16"}, "params": {"tail": "stale"},
+         "verdict": ["EXACT_BYTE", "EXACT_TOKEN", "NOT_EXACT", "REFUSED"], "waiver": {"reason": "r", "until": "2030-02-28"}}]
+    redigest(doc)
 
 
 @case("sound_claims", 0, "")
@@ -215,6 +225,57 @@ def _(doc):
 def _(doc):
     doc["campaign"]["spec"]["pairs"] = "some"
     redigest(doc)
+
+
+def spec_case(name, **changes):
+    @case(name, 1, "H0", fix=False)
+    def _(doc):
+        doc["campaign"]["spec"].update(changes)
+        redigest(doc)
+
+
+spec_case("h0_expect_object", expect={})
+spec_case("h0_expect_empty", expect=[])
+spec_case("h0_expect_key", expect=[{"pairs": "a->b", "verdict": "REFUSED", "why": 1}])
+spec_case("h0_expect_both", expect=[{"pairs": "a->b", "verdict": "REFUSED", "at_least": "REFUSED"}])
+spec_case("h0_expect_neither", expect=[{"pairs": "a->b"}])
+spec_case("h0_expect_verdict", expect=[{"pairs": "a->b", "verdict": "FAILED"}])
+spec_case("h0_expect_twice", expect=[{"pairs": "a->b", "verdict": ["REFUSED", "REFUSED"]}])
+spec_case("h0_expect_pairs", expect=[{"pairs": "ab", "verdict": "REFUSED"}])
+spec_case("h0_expect_no_source", expect=[{"pairs": "->b", "verdict": "REFUSED"}])
+spec_case("h0_expect_no_day", expect=[{"pairs": "a->b", "verdict": "REFUSED", "waiver": {"reason": "r", "until": "2030-02-30"}}])
+spec_case("h0_expect_no_reason", expect=[{"pairs": "a->b", "verdict": "REFUSED", "waiver": {"until": "2030-02-28"}}])
+spec_case("h0_expect_geometry", expect=[{"pairs": "a->b", "verdict": "REFUSED", "geometry": {}}])
+spec_case("h0_expect_tail", expect=[{"pairs": "a->b", "verdict": "REFUSED", "params": {"tail": []}}])
+for number, part in enumerate(("0/2", "3/2", "1/65537", "1", "1/02", "01/2", "/2", "1/", "1/2/3", "", "+1/2", 1, None)):
+    spec_case("h0_part_%d" % number, part=part)
+spec_case("h0_tail", tail="stele")
+spec_case("h0_tail_null", tail=None)
+spec_case("h0_seed", seed="1x")
+spec_case("h0_seed_negative", seed=-1)
+spec_case("h0_seed_large", seed="18446744073709551616")
+spec_case("h0_values", values="all")
+spec_case("h0_floors", floors={"exact": 1})
+spec_case("h0_claims", claims={"words": "reblock"})
+spec_case("h0_select", select="*")
+spec_case("h0_pairs_self", pairs=[["sglang", "sglang"]])
+spec_case("h0_pairs_three", pairs=[["sglang", "vllm-fa", "trtllm"]])
+spec_case("h0_geometries", geometries=[])
+spec_case("h0_geometry_list", geometries=[{"layers": [], "tokens": 40, "kv_heads": 2, "head_dim": 8, "element": "f16"}])
+spec_case("h0_geometry_missing", geometries=[{"layers": 3, "tokens": 40, "kv_heads": 2, "element": "f16"}])
+spec_case("h0_geometry_key", geometries=[dict(make_cert.SPEC["geometries"][0], batch=1)])
+spec_case("h0_geometry_zero", geometries=[dict(make_cert.SPEC["geometries"][0], layers=0)])
+
+
+@case("h11_row_of_another_part", 3, "H11", base="part")
+def _(doc):
+    doc["campaign"]["spec"]["part"] = "2/3"
+    redigest(doc)
+
+
+@case("h15_part_shrunk", 3, "H15", base="part")
+def _(doc):
+    del doc["rows"][-1]
 
 
 @case("h0_too_large", 1, "H0")
@@ -880,6 +941,8 @@ def documents():
     layouts = {e["name"]: e for e in make_cert.WIDE}
     return {"published": make_cert.make_document(*make_cert.CAMPAIGNS["published"]),
             "mixed": make_cert.make_document([layouts[n] for n in MIXED], MIXED_SPEC),
+            "part": make_cert.make_document(make_cert.PUBLISHED, dict(
+                make_cert.SPEC, part="1/3", claims={"words": ["teleport"]}, floors={"refused": 77})),
             "wide": make_cert.make_document(*make_cert.CAMPAIGNS["wide-small"]),
             "exhaustive": make_cert.make_document([layouts[n] for n in ("a-thd", "whole-block", "bf16")], dict(
                 make_cert.SPEC, name="exhaustive", pairs="all-ordered", values="exhaustive",
@@ -922,8 +985,10 @@ def main():
         write("random_%04d" % i, signer.seal(doc))
         expect.append("random_%04d ? ?\n" % i)
     for i in range(args.campaigns):
-        write("campaign_%04d" % i, signer.seal(make_cert.make_document(*make_cert.random_campaign(random.Random(i)))))
-        expect.append("campaign_%04d 0 -\n" % i)
+        doc = make_cert.make_document(*make_cert.random_campaign(random.Random(i)))
+        write("campaign_%04d" % i, signer.seal(doc))
+        checked = any(r["proof"]["positions_checked"] for r in doc["rows"])
+        expect.append("campaign_%04d %d -\n" % (i, 0 if checked else 4))
     with open(os.path.join(args.out, "expect.txt"), "w") as f:
         f.writelines(expect)
     with open(os.path.join(args.out, "trusted.pub"), "w") as f:
