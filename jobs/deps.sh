@@ -6,7 +6,7 @@
 #
 #   kv_deps_ensure build    compiler, cmake, pkg-config, MPI, libsodium, jansson
 #   kv_deps_ensure test     the same, and gcc, cmocka, python3 with numpy; wanted, but only skipped
-#                           when missing: clang, clang-format, the locale sources
+#                           when missing: clang, clang-format, shellcheck, strace, the locale sources
 #
 # Returns 0, or 5 after saying on stderr what is missing and what to do. KV_NO_INSTALL=1 forbids
 # installing. Sets KV_PYTHON to a python3 (with numpy for "test").
@@ -98,6 +98,8 @@ kv_deps_check()
     kv_deps_python numpy >/dev/null || need "python3 with numpy (for the independent oracle)" python3 python3-numpy
     kv_deps_compiler clang || want "clang (a second compiler)" clang
     command -v clang-format >/dev/null 2>&1 || want "clang-format (format check)" clang-format
+    command -v shellcheck >/dev/null 2>&1 || want "shellcheck (script check)" shellcheck
+    command -v strace >/dev/null 2>&1 || want "strace (what commands open)" strace
     { command -v localedef >/dev/null 2>&1 && [ -e /usr/share/i18n/locales/de_DE ]; } ||
         want "the locale sources (decimal-comma test)" locales
 }
