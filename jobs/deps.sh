@@ -139,7 +139,8 @@ kv_deps_apt()
     kv_deps_say "installing: $*"
     "${apt[@]}" update >"$log" 2>&1 </dev/null
     if ! "${apt[@]}" install --no-install-recommends "$@" >>"$log" 2>&1 </dev/null; then
-        KV_DEPS_WHY="apt-get failed: $(grep -E '^(E|W|Err)[: ]' "$log" | tail -n 1)"
+        # No network is the cause, an unknown package only what follows from it.
+        KV_DEPS_WHY="apt-get failed: $({ grep -E '(Could not|Temporary failure|Unable to connect|Failed to fetch)' "$log" || grep -E '^E: ' "$log"; } | head -n 1 | sed 's/^ *//; s/\.$//')"
         rm -f "$log"
         return 1
     fi
