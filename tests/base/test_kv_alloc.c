@@ -10,6 +10,9 @@ static void alloc__zeroes_and_checks_products(void **state)
     kv_free(p);
     assert_null(kv_alloc(SIZE_MAX / 2, 3));
     assert_null(kv_alloc(2, SIZE_MAX));
+    assert_null(kv_alloc(SIZE_MAX / 2 + 2, 2));              /* wraps to 2 */
+    assert_null(kv_alloc((size_t)1 << 33, (size_t)1 << 31)); /* wraps to 0 */
+    assert_null(kv_realloc(NULL, SIZE_MAX / 2 + 2, 2));
     assert_null(kv_realloc(NULL, SIZE_MAX / 2, 3));
     assert_null(kv_alloc_image(SIZE_MAX - 3));
     void *a = kv_alloc(0, 8), *b = kv_alloc(8, 0);

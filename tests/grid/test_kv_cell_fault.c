@@ -298,6 +298,39 @@ static void cell_run__tells_the_two_readings_of_d3_apart(void **state)
     d->ops->close(d);
 }
 
+/* The way back differs at as many positions as there is padding, but one of them is an element (and one tail holds
+ * the stale value after all): as many is not the same. */
+static kv_rc elsewhere(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, kv_image *dst,
+                       uint32_t fill, kv_err *err)
+{
+    wrong *w = (wrong *)(void *)d;
+    const kv_rc rc = w->base->ops->translate(w->base, s, src, t, dst, fill, err);
+    if (w->calls++ % 2 == 0) return rc; /* the way there is right */
+    const kv_coord element = {0, 0, 3, 1, 2}, tail = {0, 0, t->tokens, 1, 2};
+    void *out = kv_image_host_view(dst);
+    const int64_t at = kv_index_forward(t, &element);
+    kv_num_store((kv_elem)t->element, out, at, kv_num_load((kv_elem)t->element, out, at) ^ 1U);
+    kv_num_store((kv_elem)t->element, out, kv_index_forward(t, &tail),
+                 kv_tail_stale_bits(KV_TAIL_STALE, (kv_elem)t->element));
+    return rc;
+}
+
+static void cell_run__looks_where_the_differences_are(void **state)
+{
+    (void)state;
+    kv_device *d = kvt_cpu();
+    kv_campaign c = kvt_campaign("a int k=KV.Tb.Ti.H.D block=16; b sep k=T.H.D", "L=1,T=20,H=2,D=8,e=f16", "");
+    wrong w = wrong_device(d, RIGHT);
+    w.ops.translate = elsewhere;
+    const kv_row row = run_wrong(&w, &c, "a->b");
+    assert_int_equal(row.diff_positions, row.unread_padding);
+    assert_int_equal(row.observed[KV_OBS_FORWARD], KV_TRUE);
+    assert_int_equal(row.observed[KV_OBS_DIFF_IS_PADDING], KV_FALSE);
+    kvt_assert_verdict(&row, KV_VERDICT_NOT_EXACT, "elsewhere");
+    kv_campaign_free(&c);
+    d->ops->close(d);
+}
+
 /* One bit pattern that arrives changed: values "exhaustive" finds it whatever the pattern is. */
 static kv_rc one_value(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, kv_image *dst,
                        uint32_t fill, kv_err *err)
@@ -380,6 +413,7 @@ int main(void)
         cmocka_unit_test(cell_run__sees_one_corrupt_element_in_the_last_layer),
         cmocka_unit_test(cell_run__needs_both_bijections),
         cmocka_unit_test(cell_run__tells_the_two_readings_of_d3_apart),
+        cmocka_unit_test(cell_run__looks_where_the_differences_are),
         cmocka_unit_test(cell_run__exhaustive_values_find_any_pattern),
         cmocka_unit_test(cell_run__maps_errors_to_classes),
     };
