@@ -15,8 +15,9 @@ def main():
     folder = sys.argv[1]
     trusted = verify.read_trust(os.path.join(folder, "trusted.pub"))
     for name in sorted(n[:-5] for n in os.listdir(folder) if n.endswith(".json")):
-        with open(os.path.join(folder, name + ".json"), "rb") as f:
-            v = verify.Verifier(trusted).verify(f.read())
+        path = os.path.join(folder, name + ".json")
+        with open(path, "rb") as f:
+            v = verify.Verifier(trusted).verify(f.read(), path)
         codes = sorted({c for c, _, _, _ in v.faults})
         print(name, v.exit_code(), ",".join("H%d" % c for c in codes) or "-")
 

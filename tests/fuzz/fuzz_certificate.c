@@ -18,9 +18,9 @@ static void must(bool holds)
     if (!holds) abort();
 }
 
-/* Verifies, and tells the report both ways. Nothing is required by name: that would only add one long list
+/* Verifies, and tells the report both ways where asked. Nothing is required by name: that would only add one long list
  * of faults to every small document. */
-static void verify(const void *bytes, size_t n)
+static void verify(const void *bytes, size_t n, bool tell)
 {
     static const char *const none[] = {NULL};
     static const kv_cert_required nothing = {none, none, none};
@@ -31,12 +31,14 @@ static void verify(const void *bytes, size_t n)
     must(kv_verify_bytes(bytes, n, NULL, &opts, &r, NULL) == KV_OK);
     must(r.exit_code == 1 || r.exit_code == 3); /* no trust is given, so never 0 */
     must(r.n_faults > 0);
-    must(kv_verify_text(&r, &out, NULL) == KV_OK);
-    kv_buf_free(&out);
-    must(kv_verify_json(&r, &out, NULL) == KV_OK);
-    must(kv_json_parse(out.data, out.len, out.len, &o, NULL) == KV_OK);
-    json_decref(o);
-    kv_buf_free(&out);
+    if (tell) {
+        must(kv_verify_text(&r, &out, NULL) == KV_OK);
+        kv_buf_free(&out);
+        must(kv_verify_json(&r, &out, NULL) == KV_OK);
+        must(kv_json_parse(out.data, out.len, out.len, &o, NULL) == KV_OK);
+        json_decref(o);
+        kv_buf_free(&out);
+    }
     kv_verify_report_free(&r);
 }
 
@@ -148,13 +150,15 @@ static json_t *base_document(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size > 0 && data[0] == '{') {
-        verify(data, size);
+        verify(data, size, true);
         return 0;
     }
     json_t *doc = json_deep_copy(base_document());
+    const bool whole = size % 8 == 0; /* now and then: the curve and the report take most of the time */
+    if (!whole) json_object_set_new(json_object_get(doc, "signature"), "sig", json_string(""));
     kv_buf text = {0};
     for (size_t i = 0; i + 4 <= size && i < 4 * 8; i += 4) edit(doc, data + i);
-    if (kv_json_write(doc, &text, NULL) == KV_OK) verify(text.data, text.len);
+    if (kv_json_write(doc, &text, NULL) == KV_OK) verify(text.data, text.len, whole);
     kv_buf_free(&text);
     json_decref(doc);
     return 0;
