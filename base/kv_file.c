@@ -102,9 +102,9 @@ kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm
     }
     if (mode == KV_FILE_NEW) {
         if (link(temp, path) != 0) { /* link, unlike rename, never replaces */
-            rc = errno == EEXIST ? KV_FAIL(err, KV_EEXIST, "%s: exists and is not overwritten; remove it or name another",
-                                           path)
-                                 : KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
+            rc = errno == EEXIST
+                     ? KV_FAIL(err, KV_EEXIST, "%s: exists and is not overwritten; remove it or name another", path)
+                     : KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
             goto out_unlink;
         }
         (void)unlink(temp);

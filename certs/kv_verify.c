@@ -80,14 +80,15 @@ void kv_vf_signature(kv_vf *v, const kv_trust *trust)
 static void check_content(kv_vf *v)
 {
     kv_vf_guards(v);
-    if (!kv_vf_catalogue(v)) return; /* without layouts and campaign nothing else can be derived */
+    if (!kv_vf_catalogue(v)) { /* without layouts and campaign nothing else can be derived */
+        (void)kv_vf_rows(v, false);
+        return;
+    }
     const bool spec = kv_vf_spec(v);
     const bool geometries = kv_vf_geometries(v);
-    if (!geometries) return;
-    kv_vf_bindings(v);
-    if (!spec) return;
-    kv_vf_method(v);
-    kv_vf_rows(v);
+    if (geometries) kv_vf_bindings(v);
+    if (geometries && spec) kv_vf_method(v);
+    if (!kv_vf_rows(v, spec && geometries)) return;
     kv_vf_missing(v);
     kv_vf_counts(v);
     kv_vf_vocabulary(v);
@@ -140,7 +141,7 @@ static void free_state(kv_vf *v)
     kv_free(v->geometries);
     kv_free(v->campaign.pairs);
     kv_free(v->campaign.tails);
-    kv_free(v->cells);
+    kv_vf_cells_free(&v->cells);
 }
 
 kv_rc kv_verify_bytes(const void *bytes, size_t n, const kv_trust *trust, const kv_verify_opts *opts,
@@ -151,6 +152,7 @@ kv_rc kv_verify_bytes(const void *bytes, size_t n, const kv_trust *trust, const 
     kv_err parse = {0};
     memset(out, 0, sizeof *out);
     if (opts != NULL && opts->required != NULL) v.required = opts->required;
+    if (opts != NULL) v.doc_path = opts->path;
     kv_rc rc = kv_json_parse(bytes, n, KV_VERIFY_BYTES_MAX, &doc, &parse);
     if (rc == KV_EFORMAT) {
         kv_vf_fault(&v, KV_H0_DOCUMENT_UNREADABLE, "$", "one JSON document", parse.text);
@@ -174,12 +176,15 @@ kv_rc kv_verify_file(const char *path, const char *trust_path, const kv_verify_o
     kv_buf bytes = {0};
     kv_trust *trust = NULL;
     char *found = NULL;
+    kv_verify_opts beside = {0};
     kv_rc rc;
+    if (opts != NULL) beside = *opts;
+    beside.path = path;
     memset(out, 0, sizeof *out);
     KV_TRY(rc, out, kv_file_read(path, KV_VERIFY_BYTES_MAX, &bytes, err));
     KV_TRY(rc, out, kv_trust_find_path(trust_path, &found, err));
     if (found != NULL) KV_TRY(rc, out, kv_trust_load(found, &trust, err));
-    rc = kv_verify_bytes(bytes.data, bytes.len, trust, opts, out, err);
+    rc = kv_verify_bytes(bytes.data, bytes.len, trust, &beside, out, err);
     if (rc != KV_OK) kv_err_prefix(err, "%s", path);
 out:
     kv_trust_free(trust);

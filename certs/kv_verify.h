@@ -13,6 +13,7 @@
 typedef struct {
     bool allow_unproven;              /* UNPROVEN rows alone do not make the exit code 4 */
     const kv_cert_required *required; /* NULL: kv_cert_required_built_in */
+    const char *path;                 /* of the document: its row file stands beside it; NULL: there is none */
 } kv_verify_opts;
 
 /* One fault. All texts are one line of valid UTF-8, cut where they are long. */

@@ -20,7 +20,7 @@ static void check_observed(kv_vf *v)
     const struct {
         const char *key;
         int64_t count;
-    } counts[] = {{"rows", entries(v, "rows")},
+    } counts[] = {{"rows", v->n_rows},
                   {"positions_checked", v->positions},
                   {"source_positions_checked", v->source_positions},
                   {"view_rows", v->view_rows},

@@ -124,15 +124,22 @@ typedef struct {
     uint64_t part, parts; /* this certificate is part `part` (from 1) of `parts`; 1 of 1 for the whole */
 } kv_vf_campaign;
 
-/* A row's place among the cells. */
+/* What a row is of. */
 typedef struct {
     uint32_t geometry, src, dst, tail;
-    size_t row;
 } kv_vf_cell;
+
+/* Cells that have a row, with the first of their rows (kv_verify_cells.c). Initialise with {0}. */
+typedef struct {
+    uint64_t *key;
+    uint32_t *row;
+    size_t n, slots;
+} kv_vf_cells;
 
 /* ---- everything together ------------------------------------------------------------------ */
 typedef struct {
     const json_t *doc;
+    const char *doc_path; /* where it was read from, or NULL */
     const kv_cert_required *required;
     kv_verify_report *report;
     kv_rc rc; /* KV_OK until memory runs out */
@@ -143,10 +150,10 @@ typedef struct {
     kv_vf_geometry *geometries;
     size_t n_geometries;
     kv_vf_campaign campaign;
-    kv_vf_cell *cells; /* rows that are cells of the campaign */
-    size_t n_cells;
+    kv_vf_cells cells; /* of the campaign, that have a row */
 
     /* counted from the rows */
+    int64_t n_rows;
     int64_t verdicts[KV_VERDICT_COUNT]; /* without views that ran */
     int64_t positions, source_positions, view_rows, same_image_rows, empty_rows;
     kv_word_set words;
@@ -176,6 +183,7 @@ int64_t kv_vf_payloads(const kv_vf *v, const kv_vf_geometry *g);
 /* The stages, in order. shape is false where the document's types are not what they must be: then
  * only the signature can still be checked. */
 bool kv_vf_shape(kv_vf *v);
+bool kv_vf_row_shape(kv_vf *v, const json_t *row, size_t i); /* of a row that stands in the row file */
 void kv_vf_signature(kv_vf *v, const kv_trust *trust);
 bool kv_vf_layout_parse(kv_vf *v, const json_t *object, size_t entry, kv_vf_layout *out); /* one catalogue entry */
 bool kv_vf_catalogue(kv_vf *v);
@@ -183,7 +191,13 @@ bool kv_vf_spec(kv_vf *v);
 bool kv_vf_geometries(kv_vf *v);
 void kv_vf_bindings(kv_vf *v);
 void kv_vf_method(kv_vf *v);
-void kv_vf_rows(kv_vf *v);
+/* Reads all rows, and judges them where the declarations are good. False where that could not be done to the end: then
+ * nothing can be said of totals and missing cells. */
+bool kv_vf_rows(kv_vf *v, bool judge);
+/* Notes that a cell has this row; false where it had one already, which is *first. */
+bool kv_vf_cells_add(kv_vf *v, const kv_vf_cell *c, size_t row, size_t *first);
+bool kv_vf_cells_has(const kv_vf *v, const kv_vf_cell *c);
+void kv_vf_cells_free(kv_vf_cells *s);
 void kv_vf_row(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell);
 void kv_vf_proof(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell, const kv_vf_bound bound[2],
                  bool unproven);

@@ -1,9 +1,8 @@
 /* Rows: which cell each one is, and whether every cell has one. What a row says: kv_verify_row.c. */
-#include "certs/kv_json.h"
+#include "certs/kv_rows.h"
 #include "certs/kv_verify_int.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define CELLS_COUNTED ((uint64_t)1 << 32) /* a campaign of more cells has no certificate anyway */
@@ -50,7 +49,7 @@ static bool find_cell(kv_vf *v, const json_t *row, size_t i, kv_vf_cell *out)
     if (!kv_vf_in_campaign(v, src, dst)) return undeclared(v, i, "pair_id", "a pair of the campaign", row);
     if (!kv_vf_in_part(v, (uint64_t)geometry, src, dst, tail))
         return undeclared(v, i, "pair_id", "a cell of this part of the campaign", row);
-    *out = (kv_vf_cell){(uint32_t)geometry, (uint32_t)src, (uint32_t)dst, (uint32_t)tail, i};
+    *out = (kv_vf_cell){(uint32_t)geometry, (uint32_t)src, (uint32_t)dst, (uint32_t)tail};
     return true;
 }
 
@@ -68,92 +67,98 @@ static int by_place(const json_t *a, const json_t *b)
     return strcmp(ta != NULL ? ta : "", tb != NULL ? tb : "");
 }
 
-static int by_cell(const void *pa, const void *pb)
+/* How far the rows have been read. */
+typedef struct {
+    json_t *last; /* the row before, doubles left out */
+    bool judge;   /* the declarations, and all rows so far, are of the right types */
+    bool misplaced;
+} walk;
+
+/* One misplaced row can make many others look so: only the first is told. */
+static void check_order(kv_vf *v, walk *w, const json_t *row, size_t i)
 {
-    const kv_vf_cell *a = pa, *b = pb;
-    if (a->geometry != b->geometry) return a->geometry < b->geometry ? -1 : 1;
-    if (a->src != b->src) return a->src < b->src ? -1 : 1;
-    if (a->dst != b->dst) return a->dst < b->dst ? -1 : 1;
-    return a->tail < b->tail ? -1 : a->tail > b->tail;
+    if (w->last != NULL && !w->misplaced && by_place(w->last, row) > 0) {
+        kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, kv_vf_at(v, "$.rows[%zu]", i),
+                    "rows in the order of check, geometry, pair_id, params", kv_vf_string(row, "pair_id"));
+        w->misplaced = true;
+    }
+    json_decref(w->last);
+    w->last = json_incref((json_t *)(uintptr_t)row); /* takes a reference only */
 }
 
-static int by_cell_then_row(const void *pa, const void *pb)
-{
-    const int order = by_cell(pa, pb);
-    const size_t a = ((const kv_vf_cell *)pa)->row, b = ((const kv_vf_cell *)pb)->row;
-    return order != 0 ? order : a < b ? -1 : a > b;
-}
-
-/* Drops second rows of a cell from v->cells, with a fault for each, and puts false in first[row]. */
-static void drop_doubles(kv_vf *v, bool *first)
+static void judge_row(kv_vf *v, walk *w, const json_t *row, size_t i)
 {
     char text[64];
-    size_t unique = 0;
-    if (v->n_cells > 1) qsort(v->cells, v->n_cells, sizeof *v->cells, by_cell_then_row);
-    for (size_t i = 0; i < v->n_cells; i++) {
-        if (unique > 0 && by_cell(&v->cells[unique - 1], &v->cells[i]) == 0) {
-            snprintf(text, sizeof text, "the same cell as row %zu", v->cells[unique - 1].row);
-            kv_vf_fault(v, KV_H12_PAIR_DECLARED_TWICE, kv_vf_at(v, "$.rows[%zu]", v->cells[i].row), "each cell once",
-                        text);
-            first[v->cells[i].row] = false;
-        } else {
-            v->cells[unique++] = v->cells[i];
+    kv_vf_cell cell;
+    size_t first;
+    if (find_cell(v, row, i, &cell)) {
+        kv_vf_row(v, row, i, &cell);
+        if (!kv_vf_cells_add(v, &cell, i, &first)) {
+            snprintf(text, sizeof text, "the same cell as row %zu", first);
+            kv_vf_fault(v, KV_H12_PAIR_DECLARED_TWICE, kv_vf_at(v, "$.rows[%zu]", i), "each cell once", text);
+            return; /* a fault of its own: it does not count as misplaced */
         }
     }
-    v->n_cells = unique;
+    check_order(v, w, row, i);
 }
 
-/* Doubled rows have their own fault and do not count as misplaced. */
-static void check_order(kv_vf *v, const json_t *rows, const bool *first)
+/* The row file ended, and is not the one that the document names. */
+static void check_file(kv_vf *v, const kv_rows *rows)
 {
-    const json_t *last = NULL;
-    for (size_t i = 0; i < json_array_size(rows); i++) {
-        const json_t *row = json_array_get(rows, i);
-        if (!first[i]) continue;
-        if (last != NULL && by_place(last, row) > 0) {
-            kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, kv_vf_at(v, "$.rows[%zu]", i),
-                        "rows in the order of check, geometry, pair_id, params", kv_vf_string(row, "pair_id"));
-            return; /* one misplaced row can make many others look so */
-        }
-        last = row;
+    char expected[32], actual[32];
+    kv_rows_sum found;
+    const kv_rows_sum *want = kv_rows_declared_view(rows);
+    const json_t *file = json_object_get(v->doc, "rows_file");
+    kv_rows_found(rows, &found);
+    const uint64_t counts[2][2] = {{want->count, found.count}, {want->bytes, found.bytes}};
+    for (int i = 0; i < 2; i++) {
+        if (counts[i][0] == counts[i][1]) continue;
+        snprintf(expected, sizeof expected, "%llu", (unsigned long long)counts[i][1]);
+        snprintf(actual, sizeof actual, "%llu", (unsigned long long)counts[i][0]);
+        kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, i == 0 ? "$.rows_file.count" : "$.rows_file.bytes", expected,
+                    actual);
     }
+    (void)kv_vf_want_text(v, KV_H1_SIGNATURE_INVALID, "$.rows_file.merkle_root", found.root,
+                          json_object_get(file, "merkle_root"));
 }
 
-static void judge_rows(kv_vf *v, const json_t *rows, bool *first)
+/* One row after another; false where one cannot be read, with what is wrong in *err. */
+static kv_rc walk_rows(kv_vf *v, walk *w, kv_rows *rows, kv_err *err)
 {
-    for (size_t i = 0; i < json_array_size(rows) && v->rc == KV_OK; i++) {
-        const json_t *row = json_array_get(rows, i);
-        first[i] = true;
-        if (!find_cell(v, row, i, &v->cells[v->n_cells])) continue;
-        kv_vf_row(v, row, i, &v->cells[v->n_cells]);
-        v->n_cells++;
+    for (size_t i = 0; v->rc == KV_OK; i++) {
+        const json_t *row;
+        kv_rc rc = kv_rows_next(rows, &row, err);
+        if (rc != KV_OK || row == NULL) return rc;
+        v->n_rows++;
+        if (kv_rows_in_file(rows) && !kv_vf_row_shape(v, row, i)) w->judge = false;
+        if (w->judge) judge_row(v, w, row, i);
     }
+    return v->rc;
 }
 
-void kv_vf_rows(kv_vf *v)
+bool kv_vf_rows(kv_vf *v, bool judge)
 {
-    const json_t *rows = json_object_get(v->doc, "rows");
-    const size_t n = json_array_size(rows);
-    bool *first = kv_alloc(n, sizeof *first);
-    v->cells = kv_alloc(n, sizeof *v->cells);
-    if (v->cells == NULL || first == NULL) {
+    walk w = {.judge = judge};
+    kv_rows *rows = NULL;
+    kv_err err = {0};
+    if (!judge && json_object_get(v->doc, "rows_file") == NULL) return false;
+    kv_rc rc = kv_rows_open(v->doc, v->doc_path, &rows, &err);
+    if (rc == KV_OK) rc = walk_rows(v, &w, rows, &err);
+    json_decref(w.last);
+    if (rc == KV_ENOMEM)
         kv_vf_no_memory(v);
-    } else {
-        judge_rows(v, rows, first);
-        drop_doubles(v, first);
-        check_order(v, rows, first);
-    }
-    v->report->rows = (int64_t)n;
+    else if (rc == KV_ESIG)
+        check_file(v, rows);
+    else if (rc != KV_OK)
+        kv_vf_fault(v, KV_H0_DOCUMENT_UNREADABLE, kv_vf_at(v, "$.rows[%lld]", (long long)v->n_rows),
+                    "a row file of canonical rows, each with its newline", err.text);
+    kv_rows_close(rows);
+    v->report->rows = judge ? v->n_rows : 0;
     v->report->nothing_checked = v->report->positions == 0;
-    kv_free(first);
+    return w.judge && (rc == KV_OK || rc == KV_ESIG);
 }
 
 /* ---- cells without a row ------------------------------------------------------------------- */
-
-static bool has_row(const kv_vf *v, const kv_vf_cell *cell)
-{
-    return v->n_cells > 0 && bsearch(cell, v->cells, v->n_cells, sizeof *cell, by_cell) != NULL;
-}
 
 static void missing_fault(kv_vf *v, const kv_vf_cell *c)
 {
@@ -197,14 +202,14 @@ void kv_vf_missing(kv_vf *v)
     const uint64_t n_tails = v->campaign.n_tails, want = cells_wanted(v);
     uint64_t listed = 0;
     char text[64];
-    const uint64_t missing = want - v->n_cells;
+    const uint64_t missing = want - v->cells.n;
     /* every step meets a cell that has a row or one that has none, so this ends early enough */
     for (uint32_t g = 0; g < v->n_geometries; g++)
         for (size_t p = 0; p < v->campaign.n_pairs; p++)
             for (uint32_t t = 0; t < n_tails; t++) {
                 if (listed >= missing || listed >= MISSING_LISTED) goto listed_enough;
-                const kv_vf_cell cell = {g, v->campaign.pairs[p].src, v->campaign.pairs[p].dst, t, 0};
-                if (has_row(v, &cell) || !kv_vf_in_part(v, g, cell.src, cell.dst, t)) continue;
+                const kv_vf_cell cell = {g, v->campaign.pairs[p].src, v->campaign.pairs[p].dst, t};
+                if (kv_vf_cells_has(v, &cell) || !kv_vf_in_part(v, g, cell.src, cell.dst, t)) continue;
                 missing_fault(v, &cell);
                 note_possible(v, &cell);
                 listed++;

@@ -154,6 +154,8 @@ static const shape s_signature[] = {{"alg", STR, 0, 0, NULL},
                                     {"public_key", STR, 0, 0, NULL},
                                     {"sig", STR, 0, 0, NULL},
                                     {NULL, 0, 0, 0, NULL}};
+static const shape s_rows_file[] = {
+    {"count", NAT, 0, 0, NULL}, {"bytes", NAT, 0, 0, NULL}, {"merkle_root", STR, 0, 0, NULL}, {NULL, 0, 0, 0, NULL}};
 static const shape s_document[] = {{"schema", STR, 0, 0, NULL},
                                    {"campaign", OBJ, 0, 0, s_campaign},
                                    {"method", OBJ, 0, 0, s_method},
@@ -163,6 +165,7 @@ static const shape s_document[] = {{"schema", STR, 0, 0, NULL},
                                    {"vocabulary", ARR, 0, STR, NULL},
                                    {"boundary", OBJ, 0, 0, s_boundary},
                                    {"rows", ARR, 0, OBJ, s_row},
+                                   {"rows_file", OBJ, OPTIONAL, 0, s_rows_file},
                                    {"controls", ARR, 0, OBJ, s_control},
                                    {"checks", ARR, 0, OBJ, s_check},
                                    {"known_limits", ARR, 0, OBJ, s_limit},
@@ -280,6 +283,24 @@ static void check_object(walk *w, const json_t *o, const shape *keys, bool open)
     if (!open) check_unknown(w, o, keys);
 }
 
+bool kv_vf_row_shape(kv_vf *v, const json_t *row, size_t i)
+{
+    walk w = {v, true, ""};
+    snprintf(w.path, sizeof w.path, "$.rows[%zu]", i);
+    check_object(&w, row, s_row, false);
+    return w.good;
+}
+
+/* Rows stand in one place. */
+static void check_rows_place(walk *w)
+{
+    char actual[KV_VF_TEXT];
+    const json_t *rows = json_object_get(w->v->doc, "rows");
+    if (json_object_get(w->v->doc, "rows_file") == NULL || json_array_size(rows) == 0) return;
+    kv_vf_fault(w->v, KV_H0_DOCUMENT_UNREADABLE, "$.rows", "[] beside rows_file", kv_vf_show(rows, actual));
+    w->good = false;
+}
+
 bool kv_vf_shape(kv_vf *v)
 {
     walk w = {v, true, "$"};
@@ -288,6 +309,7 @@ bool kv_vf_shape(kv_vf *v)
         return false;
     }
     check_object(&w, v->doc, s_document, false);
+    check_rows_place(&w);
     const json_t *schema = json_object_get(v->doc, "schema");
     if (json_is_string(schema) && !kv_vf_want_text(v, KV_H0_DOCUMENT_UNREADABLE, "$.schema", KV_CERT_SCHEMA, schema))
         w.good = false;

@@ -16,11 +16,13 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 
 BYTES_MAX, VALUES_MAX, DEPTH_MAX, LIST_MAX, INT_LIMIT = 256 << 20, 8 << 20, 32, 2048, 1 << 53
+LINE_MAX = 1 << 20  # of a row file
 NAMES = ("H0_DOCUMENT_UNREADABLE H1_SIGNATURE_INVALID H2_VERDICT_NOT_DERIVED H3_PROOF_MISSING H4_PROOF_NOT_EXHAUSTIVE "
          "H5_TRIVIAL_TRANSFORMATION H6_HUNT_FOUND_NOTHING H7_VOCABULARY_NOT_EXERCISED H8_FLOOR_BELOW_OBSERVATION "
          "H9_GUARD_FAILED_OPEN H10_COUNTS_DO_NOT_RECOMPUTE H11_ENGINE_UNDECLARED H12_PAIR_DECLARED_TWICE "
@@ -76,8 +78,12 @@ def canonical(value):
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8")
 
 
+def blake(data):
+    return hashlib.blake2b(data, digest_size=32).digest()
+
+
 def digest(value):
-    return hashlib.blake2b(canonical(value), digest_size=32).hexdigest()
+    return blake(canonical(value)).hex()
 
 
 def without(obj, *keys):
@@ -140,6 +146,47 @@ def check_text(text, is_key):
         raise Unreadable("a key is not ASCII")
 
 
+class RowFile:
+    """The rows in a file beside the document, one canonical row a line; keeps count, bytes and the Merkle tree over the lines."""
+
+    def __init__(self, path):
+        self.file = None if path is None else open(path, "rb", buffering=1 << 20, opener=lambda name, flags: os.open(
+            name, flags | os.O_NONBLOCK))
+        if self.file is None or not stat.S_ISREG(os.fstat(self.file.fileno()).st_mode):
+            raise OSError("no row file, or no regular file")
+        self.count, self.bytes, self.tree = 0, 0, []  # tree: [number of lines, hash], larger ones first
+
+    def __iter__(self):
+        with self.file:
+            while True:
+                line = self.file.readline(LINE_MAX + 2)
+                if not line:
+                    return
+                if not line.endswith(b"\n") or len(line) > LINE_MAX + 1:
+                    raise Unreadable("a line has no end, or is longer than %d bytes" % LINE_MAX)
+                row = parse(line[:-1])
+                if canonical(row) != line[:-1] or not isinstance(row, dict):
+                    raise Unreadable("not a canonical row")
+                self.add(line)
+                yield row
+
+    def add(self, line):
+        self.count += 1
+        self.bytes += len(line)
+        self.tree.append((1, blake(b"\0" + line[:-1])))
+        while len(self.tree) > 1 and self.tree[-2][0] == self.tree[-1][0]:
+            (n, left), (_, right) = self.tree[-2:]
+            self.tree[-2:] = [(2 * n, blake(b"\1" + left + right))]
+
+    def root(self):
+        if not self.tree:
+            return blake(b"").hex()
+        node = self.tree[-1][1]
+        for _, left in reversed(self.tree[:-1]):
+            node = blake(b"\1" + left + node)
+        return node.hex()
+
+
 # ---- the shape of the document -----------------------------------------------------------------
 # A type is a set of letters: s string, n number >= 0, b boolean, z null, o object, l list, a anything.
 # A field is its type, or (type, inner): for o the fields of the object, for l the field of its items.
@@ -174,6 +221,7 @@ DOCUMENT = {
     "vocabulary": ("l", "s"),
     "boundary": ("o", {"holds": ("l", "s"), "does_not_hold": ("l", "s"), "note": "s"}),
     "rows": ("l", ("o", ROW)),
+    "rows_file?": ("o", {**fields("n", "count bytes"), "merkle_root": "s"}),
     "controls": ("l", ("o", {**fields("s", "name expected_guard actual_guard detail"), "passed": "b"})),
     "checks": ("l", ("o", {"name": "s", "passed": "b", "detail": "s"})),
     "known_limits": ("l", ("o", {"name": "s", "text": "s", "demonstrated": "b"})),
@@ -665,7 +713,9 @@ class Verifier:
         self.fault(code, path, json.dumps(expected), actual)
         return False
 
-    def verify(self, data):
+    def verify(self, data, path=None):
+        """path: where the document was read from; its row file stands beside it."""
+        self.path = path
         try:
             doc = parse(data)
         except Unreadable as error:
@@ -677,6 +727,8 @@ class Verifier:
         for path, expected, actual in shape_faults(doc, ("o", DOCUMENT), "$"):
             self.fault(0, path, expected, actual)
         if isinstance(doc, dict):
+            if "rows_file" in doc and doc.get("rows") and isinstance(doc["rows"], list):
+                self.fault(0, "$.rows", "[] beside rows_file", doc["rows"])
             if isinstance(doc.get("schema"), str):
                 self.want(0, "$.schema", "kvgrid.certificate/v1", doc["schema"])
             self.signature(doc)
@@ -725,18 +777,20 @@ class Verifier:
 
     def content(self):
         self.guards()
-        if not self.catalogue():
-            return
+        good = self.catalogue() and self.declarations()
+        if self.all_rows(good):
+            self.missing_cells()
+            self.counts()
+            self.vocabulary()
+
+    def declarations(self):
         spec_good = self.spec()
         if not self.geometry_list():
-            return
+            return False
         self.bindings()
-        if not spec_good:
-            return
-        self.method()
-        self.all_rows()
-        self.counts()
-        self.vocabulary()
+        if spec_good:
+            self.method()
+        return spec_good
 
     def guards(self):
         for kind in ("controls", "checks"):
@@ -835,9 +889,14 @@ class Verifier:
         self.part, self.parts = int(found[1]), int(found[2])
         self.claims, self.given_floors = None, {}  # they hold for the whole campaign
 
-    def in_part(self, geometry, src, dst, tail):
+    def cell_number(self, geometry, src, dst, tail):
         n = len(self.names)
-        number = ((geometry * n + self.names[src]) * n + self.names[dst]) * len(self.tails) + self.tails.index(tail)
+        return ((geometry * n + self.names[src]) * n + self.names[dst]) * len(self.tails) + self.tails.index(tail)
+
+    def in_part(self, geometry, src, dst, tail):
+        if self.parts == 1:
+            return True
+        number = self.cell_number(geometry, src, dst, tail)
         return (number * 2654435761 & 0xFFFFFFFF) // 65536 % self.parts + 1 == self.part
 
     def check_claims(self):
@@ -981,19 +1040,47 @@ class Verifier:
 
     # -- rows
 
-    def all_rows(self):
+    def rows_in_file(self):
+        """Yields the rows of the row file with whether all so far have the right types; then compares the file."""
+        declared, typed, file = self.doc["rows_file"], True, None
+        try:
+            file = RowFile(None if self.path is None else self.path + ".rows")
+            for i, row in enumerate(file):
+                for path, expected, actual in shape_faults(row, ("o", ROW), "$.rows[%d]" % i):
+                    self.fault(0, path, expected, actual)
+                    typed = False
+                yield row, typed
+        except (OSError, Unreadable) as error:
+            self.fault(0, "$.rows[%d]" % (file.count if file else 0), "a row file of canonical rows, each with its newline", str(error))
+            self.rows_read = False
+            return
+        self.rows_read = typed
+        for code, key, found in ((10, "count", file.count), (10, "bytes", file.bytes), (1, "merkle_root", file.root())):
+            self.want(code, "$.rows_file." + key, found, declared[key])
+
+    def all_rows(self, judge):
+        """Reads all rows, and judges them where the declarations are good; whether that could be done to the end."""
+        self.rows_read = True
+        if not judge:
+            for _ in self.rows_in_file() if "rows_file" in self.doc else ():
+                pass
+            return False
         self.seen_words, self.seen_codes, self.cells = set(), set(), {}
         self.counted = dict.fromkeys(VERDICTS, 0)
         self.sums = dict.fromkeys("positions_checked source_positions_checked view_rows same_image_rows empty_rows".split(), 0)
         self.exact_found = self.exact_possible = False
         self.bounds, self.told = {}, {failure_key(f) for f in self.doc["run"]["failures"]}
-        self.rows, last = len(self.doc["rows"]), None
-        misplaced = False
-        for i, row in enumerate(self.doc["rows"]):
+        last, misplaced, bound_at = None, False, None
+        for i, (row, typed) in enumerate(self.rows_in_file() if "rows_file" in self.doc else ((r, True) for r in self.doc["rows"])):
+            self.rows += 1
+            if not typed:
+                continue
+            if row["geometry"] != bound_at:  # rows come by geometry: what is bound to one is not needed at the next
+                self.bounds, bound_at = {}, row["geometry"]
             cell, doubled = self.cell_of(row, i), False
             if cell is not None:
                 self.row(row, "$.rows[%d]." % i, *cell)
-                key = (cell[0].name, cell[1].name, cell[2], cell[3])
+                key = self.cell_number(cell[2], cell[0].name, cell[1].name, cell[3])
                 doubled = key in self.cells
                 if doubled:
                     self.fault(12, "$.rows[%d]" % i, "each cell once", "the same cell as row %d" % self.cells[key])
@@ -1007,7 +1094,7 @@ class Verifier:
                 self.fault(10, "$.rows[%d]" % i, "rows in order", row["pair_id"])
                 misplaced = True
             last = place
-        self.missing_cells()
+        return self.rows_read
 
     def missing_cells(self):
         wanted = len(self.pairs) * len(self.geometries) * len(self.tails)
@@ -1023,7 +1110,7 @@ class Verifier:
                         if missing > listed:
                             self.fault(15, "$.rows", "%d further cells" % (missing - listed), "no row")
                         return
-                    if (s, d, i, tail) in self.cells or not self.in_part(i, s, d, tail):
+                    if self.cell_number(i, s, d, tail) in self.cells or not self.in_part(i, s, d, tail):
                         continue
                     listed += 1
                     self.fault(15, "$.rows", "%s->%s at geometry %d, tail %s" % (s, d, i, tail), "no row")
@@ -1230,7 +1317,7 @@ class Verifier:
 
     def counts(self):
         doc, observed, floors = self.doc, self.doc["observed"], self.doc["floors"]
-        totals = {"rows": len(doc["rows"]), "words": len(self.seen_words), "frontier_codes": len(self.seen_codes),
+        totals = {"rows": self.rows, "words": len(self.seen_words), "frontier_codes": len(self.seen_codes),
                   "checks": len(doc["checks"]), "controls": len(doc["controls"]), "known_limits": len(doc["known_limits"]),
                   **self.sums}
         for key, number in totals.items():
@@ -1401,7 +1488,7 @@ def main():
     except (OSError, ValueError) as error:
         print("verify.py: %s" % error, file=sys.stderr)
         return 1
-    v = Verifier(trusted).verify(data)
+    v = Verifier(trusted).verify(data, args.cert)
     code = v.exit_code(args.allow_unproven)
     if not v.signature_checked:
         print("verify.py: the signature was not checked: the openssl program is needed for that", file=sys.stderr)

@@ -92,7 +92,8 @@ static kv_rc spec_of_options(const kv_opts *o, json_t **out, kv_err *err)
     kv_rc rc = KV_OK;
     json_t *pairs = NULL, *geometries = json_array(), *select = NULL;
     if (o->n_geometry == 0)
-        return KV_FAIL(err, KV_EINVAL, "name a campaign file, or --geometry (and --pairs), as in --geometry L=1,T=40,H=2,D=8,e=f16");
+        return KV_FAIL(err, KV_EINVAL,
+                       "name a campaign file, or --geometry (and --pairs), as in --geometry L=1,T=40,H=2,D=8,e=f16");
     for (int i = 0; i < o->n_geometry; i++) {
         kv_geometry g;
         KV_TRY(rc, out, kv_geometry_parse(o->geometry[i], &g, err));
@@ -103,9 +104,9 @@ static kv_rc spec_of_options(const kv_opts *o, json_t **out, kv_err *err)
     else
         KV_TRY(rc, out, split_list(o->pairs, true, &pairs, err));
     if (o->select != NULL) KV_TRY(rc, out, split_list(o->select, false, &select, err));
-    *out = json_pack("{s:s,s:s,s:O,s:O,s:s,s:s,s:I}", "schema", KV_CAMPAIGN_SCHEMA, "name", "command-line", "pairs", pairs,
-                     "geometries", geometries, "tail", o->tail != NULL ? o->tail : "stale", "values", "payloads", "seed",
-                     (json_int_t)o->seed);
+    *out = json_pack("{s:s,s:s,s:O,s:O,s:s,s:s,s:I}", "schema", KV_CAMPAIGN_SCHEMA, "name", "command-line", "pairs",
+                     pairs, "geometries", geometries, "tail", o->tail != NULL ? o->tail : "stale", "values", "payloads",
+                     "seed", (json_int_t)o->seed);
     if (*out == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for a campaign");
     if (rc == KV_OK && select != NULL) json_object_set(*out, "select", select);
     if (rc == KV_OK && o->part != NULL) json_object_set_new(*out, "part", json_string(o->part));
@@ -119,8 +120,11 @@ out:
 kv_rc kv_ask_campaign(const kv_opts *o, kv_campaign *out, kv_err *err)
 {
     if (o->n_positional > 0) {
-        if (o->n_geometry > 0 || o->pairs != NULL || o->select != NULL || o->tail != NULL || o->layouts != NULL || o->seed != 1)
-            return KV_FAIL(err, KV_EINVAL, "a campaign file says its own layouts, pairs, geometries, tail and seed; leave these options out");
+        if (o->n_geometry > 0 || o->pairs != NULL || o->select != NULL || o->tail != NULL || o->layouts != NULL ||
+            o->seed != 1)
+            return KV_FAIL(
+                err, KV_EINVAL,
+                "a campaign file says its own layouts, pairs, geometries, tail and seed; leave these options out");
         return kv_campaign_load(o->positional[0], o->part, out, err);
     }
     json_t *spec = NULL;

@@ -10,8 +10,8 @@
 /* ---- collecting entries ----------------------------------------------------------------- */
 
 /* {name, expected_guard, actual_guard, passed, detail}; passed = both guards equal and `holds`. */
-kv_rc kv_control_add(json_t *list, const char *name, const char *expected, const char *actual, bool holds, const char *detail,
-                     kv_err *err) KV_MUST_USE;
+kv_rc kv_control_add(json_t *list, const char *name, const char *expected, const char *actual, bool holds,
+                     const char *detail, kv_err *err) KV_MUST_USE;
 /* {name, text, demonstrated} */
 kv_rc kv_limit_add(json_t *list, const char *name, const char *text, bool demonstrated, kv_err *err) KV_MUST_USE;
 /* True if every entry has passed (or demonstrated) true; else *first is the first name that has not (may be NULL). */
@@ -28,7 +28,8 @@ kv_rc kv_mutations_run(kv_device *dev, size_t part, size_t parts, json_t *list, 
 /* The known limits, each demonstrated (kv_limits.c). */
 kv_rc kv_limits_run(kv_device *dev, json_t *list, kv_err *err) KV_MUST_USE;
 /* Checks over the rows of a campaign (kv_checks.c). `controls` are those of the same run. */
-kv_rc kv_checks_run(const kv_campaign *c, const kv_row *rows, const json_t *controls, json_t *list, kv_err *err) KV_MUST_USE;
+kv_rc kv_checks_run(const kv_campaign *c, const kv_row *rows, const json_t *controls, json_t *list, kv_err *err)
+    KV_MUST_USE;
 /* What holds and what does not, with this run's numbers (kv_boundary.c). A new object in *out. */
 kv_rc kv_boundary_new(const kv_campaign *c, const kv_row *rows, json_t **out, kv_err *err) KV_MUST_USE;
 
@@ -41,22 +42,23 @@ kv_rc kv_boundary_new(const kv_campaign *c, const kv_row *rows, json_t **out, kv
 #define KV_ASSURANCE_COST 120000000U
 kv_rc kv_assurance_make(int item, kv_buf *out, kv_err *err) KV_MUST_USE;
 /* Joins the parsed texts of all items, in order. New lists in *controls and *limits. */
-kv_rc kv_assurance_join(json_t *const parts[KV_ASSURANCE_ITEMS], json_t **controls, json_t **limits, kv_err *err) KV_MUST_USE;
+kv_rc kv_assurance_join(json_t *const parts[KV_ASSURANCE_ITEMS], json_t **controls, json_t **limits, kv_err *err)
+    KV_MUST_USE;
 
 /* ---- small campaigns for controls ------------------------------------------------------- */
 
 /* Runs one pair of `all` (borrowed; built-in and made-up layouts) at a geometry "L=..,T=.."; tail by name. */
-kv_rc kv_control_pair(kv_device *dev, kv_catalogue *all, const char *src, const char *dst, const char *geometry, const char *tail,
-                      const char *values, uint64_t seed, kv_row *row, kv_err *err) KV_MUST_USE;
+kv_rc kv_control_pair(kv_device *dev, kv_catalogue *all, const char *src, const char *dst, const char *geometry,
+                      const char *tail, const char *values, uint64_t seed, kv_row *row, kv_err *err) KV_MUST_USE;
 
 /* ---- bad devices ------------------------------------------------------------------------ */
 
 typedef enum {
     KV_MUTANT_NONE,
-    KV_MUTANT_REINTERPRET,    /* copies bytes as they lie */
-    KV_MUTANT_TAIL_DROPPED,   /* the tokens of the last, partial block are not moved */
+    KV_MUTANT_REINTERPRET,  /* copies bytes as they lie */
+    KV_MUTANT_TAIL_DROPPED, /* the tokens of the last, partial block are not moved */
     KV_MUTANT_KV_SWAPPED,
-    KV_MUTANT_HEADS_SHIFTED,  /* each head gets its neighbour */
+    KV_MUTANT_HEADS_SHIFTED, /* each head gets its neighbour */
     KV_MUTANT_ONLY_BLOCK_0,
     KV_MUTANT_NOTHING_COPIED, /* d8 */
     KV_MUTANT_ONE_VALUE,      /* one bit pattern arrives changed */

@@ -17,16 +17,21 @@ kv_rc kv_boundary_new(const kv_campaign *c, const kv_row *rows, json_t **out, kv
     }
     snprintf(shapes, sizeof shapes, "The shapes of %zu declared layouts, each with its citation.", c->catalogue.n);
     snprintf(positions, sizeof positions,
-             "Every native position of both sides was checked in %" PRId64 " rows: %" PRId64 " destination and %" PRId64 " source positions.", ran,
-             o.positions, o.source_positions);
-    snprintf(tokens, sizeof tokens,
-             "In %" PRId64 " rows tokens and logits equal those of a reference that this run computed itself through the same decode.", decoded);
+             "Every native position of both sides was checked in %" PRId64 " rows: %" PRId64 " destination and %" PRId64
+             " source positions.",
+             ran, o.positions, o.source_positions);
+    snprintf(
+        tokens, sizeof tokens,
+        "In %" PRId64
+        " rows tokens and logits equal those of a reference that this run computed itself through the same decode.",
+        decoded);
     snprintf(geometries, sizeof geometries, "Any geometry other than the %zu listed.", c->n_geometries);
     snprintf(note, sizeof note, "The %" PRId64 " refused rows are as much the result as the %" PRId64 " exact ones.",
              o.verdicts[KV_VERDICT_REFUSED], o.verdicts[KV_VERDICT_EXACT_BYTE] + o.verdicts[KV_VERDICT_EXACT_TOKEN]);
     *out = json_pack("{s:[s,s,s,s],s:[s,s,s,s],s:s}", "holds", shapes,
-                     "The canonical tensor [L][KV][T][H][D] as the common meaning of all layouts.", positions, tokens, "does_not_hold",
-                     "That any engine accepts these bytes.", geometries, "Throughput, latency, memory or cost of any engine.",
-                     "The counts are no statement about vendors.", "note", note);
+                     "The canonical tensor [L][KV][T][H][D] as the common meaning of all layouts.", positions, tokens,
+                     "does_not_hold", "That any engine accepts these bytes.", geometries,
+                     "Throughput, latency, memory or cost of any engine.", "The counts are no statement about vendors.",
+                     "note", note);
     return *out != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for the boundary");
 }

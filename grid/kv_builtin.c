@@ -24,7 +24,9 @@ kv_rc kv_builtin_published(kv_campaign *out, kv_err *err)
     json_t *spec = NULL;
     kv_catalogue all = {0};
     kv_rc rc;
-    KV_TRY(rc, out, kv_json_load_strict((const char *)kv_builtin_campaign[0].bytes, kv_builtin_campaign[0].n, "built-in campaign", &spec, err));
+    KV_TRY(rc, out,
+           kv_json_load_strict((const char *)kv_builtin_campaign[0].bytes, kv_builtin_campaign[0].n,
+                               "built-in campaign", &spec, err));
     json_object_del(spec, "layouts");
     KV_TRY(rc, out, kv_builtin_catalogue(&all, err));
     KV_TRY(rc, out, kv_campaign_build(spec, &all, "built-in campaign", out, err));

@@ -96,7 +96,8 @@ static kv_rc expand_geometry(kv_campaign *c, const json_t *obj, const char *wher
     KV_TRY(rc, out, kv_json_only_keys(obj, keys, where, err));
     for (int f = 0; f <= G_FIELDS; f++) {
         value[f] = json_object_get(obj, keys[f]);
-        if (value[f] == NULL && f != G_DIM_V) return KV_FAIL(err, KV_EFORMAT, "%s: key \"%s\" is missing", where, keys[f]);
+        if (value[f] == NULL && f != G_DIM_V)
+            return KV_FAIL(err, KV_EFORMAT, "%s: key \"%s\" is missing", where, keys[f]);
         n[f] = 1;
         if (value[f] != NULL) KV_TRY(rc, out, choices(value[f], keys[f], where, &n[f], err));
     }
@@ -151,9 +152,11 @@ static kv_rc read_tails(kv_campaign *c, const json_t *spec, const char *where, k
         int t = 0;
         while (name != NULL && t < KV_TAIL_COUNT && strcmp(name, kv_tail_name((kv_tail)t)) != 0) t++;
         if (name == NULL || t == KV_TAIL_COUNT)
-            return KV_FAIL(err, KV_EFORMAT, "%s: \"tail\" must be \"stale\", \"zero\", \"nan\" or a list of them", where);
+            return KV_FAIL(err, KV_EFORMAT, "%s: \"tail\" must be \"stale\", \"zero\", \"nan\" or a list of them",
+                           where);
         for (size_t k = 0; k < c->n_tails; k++)
-            if (c->tails[k] == (kv_tail)t) return KV_FAIL(err, KV_EFORMAT, "%s: \"tail\" holds \"%s\" twice", where, name);
+            if (c->tails[k] == (kv_tail)t)
+                return KV_FAIL(err, KV_EFORMAT, "%s: \"tail\" holds \"%s\" twice", where, name);
         c->tails[c->n_tails++] = (kv_tail)t;
     }
 out:
@@ -170,7 +173,8 @@ static kv_rc read_seed(kv_campaign *c, const json_t *spec, const char *where, kv
         return KV_OK;
     }
     if (json_is_string(v) && kv_parse_u64(json_string_value(v), &c->seed)) return KV_OK;
-    return KV_FAIL(err, KV_EFORMAT, "%s: \"seed\" must be an integer from 0 to 2^53 - 1, or a decimal string up to 2^64 - 1", where);
+    return KV_FAIL(err, KV_EFORMAT,
+                   "%s: \"seed\" must be an integer from 0 to 2^53 - 1, or a decimal string up to 2^64 - 1", where);
 }
 
 static kv_rc read_name(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
@@ -178,9 +182,11 @@ static kv_rc read_name(kv_campaign *c, const json_t *spec, const char *where, kv
     const char *name = NULL;
     kv_rc rc = kv_json_get_text(spec, "name", true, where, &name, err);
     if (rc != KV_OK) return rc;
-    if (strlen(name) > KV_NAME_MAX || name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] != '\0' ||
+    if (strlen(name) > KV_NAME_MAX ||
+        name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] != '\0' ||
         strchr("._-", name[0]) != NULL)
-        return KV_FAIL(err, KV_EFORMAT, "%s: \"name\": \"%s\" must be 1 to %d of a-z A-Z 0-9 . _ -, starting with a letter or digit",
+        return KV_FAIL(err, KV_EFORMAT,
+                       "%s: \"name\": \"%s\" must be 1 to %d of a-z A-Z 0-9 . _ -, starting with a letter or digit",
                        where, name, KV_NAME_MAX);
     c->name = kv_strdup(name);
     return c->name != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for a name");
@@ -195,7 +201,8 @@ static kv_rc check_text_list(const json_t *obj, const char *key, const char *whe
     return good ? KV_OK : KV_FAIL(err, KV_EFORMAT, "%s: \"%s\" must be a list of texts", where, key);
 }
 
-static kv_rc check_known(const json_t *list, const char *key, bool (*known)(const char *), const char *where, kv_err *err)
+static kv_rc check_known(const json_t *list, const char *key, bool (*known)(const char *), const char *where,
+                         kv_err *err)
 {
     for (size_t i = 0; i < json_array_size(list); i++)
         if (!known(json_string_value(json_array_get(list, i))))
@@ -243,9 +250,9 @@ out:
 
 static kv_rc check_floors(const json_t *spec, const char *where, kv_err *err)
 {
-    static const char *const keys[] = {"exact_byte", "exact_token", "not_exact", "refused", "positions_checked",
-                                       "source_positions_checked", "words", "frontier_codes", "checks", "controls",
-                                       "known_limits", NULL};
+    static const char *const keys[] = {
+        "exact_byte", "exact_token",    "not_exact", "refused",  "positions_checked", "source_positions_checked",
+        "words",      "frontier_codes", "checks",    "controls", "known_limits",      NULL};
     const json_t *floors = json_object_get(spec, "floors");
     kv_rc rc = KV_OK;
     char place[KV_ERR_TEXT];
@@ -270,8 +277,11 @@ static kv_rc read_values(kv_campaign *c, const json_t *spec, const char *where, 
     c->exhaustive = true;
     for (size_t i = 0; i < c->n_geometries; i++)
         if (kv_elem_bytes(c->geometries[i].element) > 2)
-            return KV_FAIL(err, KV_EFORMAT, "%s: \"values\": \"exhaustive\" takes elements of 1 or 2 bytes; geometry %zu has %s, whose 2^%d patterns are too many",
-                           where, i, kv_elem_name(c->geometries[i].element), (int)(8 * kv_elem_bytes(c->geometries[i].element)));
+            return KV_FAIL(err, KV_EFORMAT,
+                           "%s: \"values\": \"exhaustive\" takes elements of 1 or 2 bytes; geometry %zu has %s, whose "
+                           "2^%d patterns are too many",
+                           where, i, kv_elem_name(c->geometries[i].element),
+                           (int)(8 * kv_elem_bytes(c->geometries[i].element)));
     return KV_OK;
 }
 
@@ -291,16 +301,16 @@ static kv_rc read_part(kv_campaign *c, const json_t *spec, const char *where, kv
     const char *slash = strchr(text, '/');
     const size_t n = slash != NULL ? (size_t)(slash - text) : 0;
     if (n > 0 && n < sizeof first) memcpy(first, text, n);
-    if (n == 0 || n >= sizeof first || first[0] == '0' || slash[1] == '0' || !kv_parse_i64(slash + 1, 1, 65536, &c->parts) ||
-        !kv_parse_i64(first, 1, c->parts, &c->part))
+    if (n == 0 || n >= sizeof first || first[0] == '0' || slash[1] == '0' ||
+        !kv_parse_i64(slash + 1, 1, 65536, &c->parts) || !kv_parse_i64(first, 1, c->parts, &c->part))
         return KV_FAIL(err, KV_EFORMAT, "%s: \"part\": \"%s\" must be i/n with 1 <= i <= n <= 65536", where, text);
     return KV_OK;
 }
 
 static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
 {
-    static const char *const keys[] = {"schema", "name", "select", "pairs", "geometries", "tail", "values",
-                                       "seed",   "claims", "floors", "part", "expect", NULL};
+    static const char *const keys[] = {"schema", "name",   "select", "pairs", "geometries", "tail", "values",
+                                       "seed",   "claims", "floors", "part",  "expect",     NULL};
     kv_rc rc;
     const char *schema = NULL;
     KV_TRY(rc, out, kv_json_only_keys(spec, keys, where, err));

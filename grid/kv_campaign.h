@@ -16,9 +16,9 @@ uint32_t kv_tail_fill_bits(kv_tail t, kv_elem e);
 
 /* One unit of work of check "pair". */
 typedef struct {
-    int32_t src, dst;  /* indices in the catalogue */
-    int32_t geometry;  /* index in geometries */
-    int32_t tail;      /* kv_tail */
+    int32_t src, dst; /* indices in the catalogue */
+    int32_t geometry; /* index in geometries */
+    int32_t tail;     /* kv_tail */
 } kv_cell;
 
 typedef struct {
@@ -31,8 +31,8 @@ typedef struct {
     size_t n_tails;
     uint64_t seed;
     int64_t part, parts; /* this run is part `part` (from 1) of `parts`; 1 of 1 for the whole */
-    bool exhaustive; /* "values": "exhaustive": every bit pattern at every place */
-    kv_cell *cells; /* in row order */
+    bool exhaustive;     /* "values": "exhaustive": every bit pattern at every place */
+    kv_cell *cells;      /* in row order */
     size_t n_cells;
 } kv_campaign;
 

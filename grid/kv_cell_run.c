@@ -32,8 +32,14 @@ typedef struct {
 static kv_payload payload_of(const run *x, int32_t kind, int64_t first_layer)
 {
     const kv_geometry *g = x->g;
-    kv_payload p = {.seed = x->c->seed, .tokens = g->tokens, .kv_heads = g->kv_heads, .lanes = {g->head_dim, g->head_dim_v},
-                    .first_layer = first_layer, .first_head = x->ix[0].first_head, .kind = kind, .element = (int32_t)g->element};
+    kv_payload p = {.seed = x->c->seed,
+                    .tokens = g->tokens,
+                    .kv_heads = g->kv_heads,
+                    .lanes = {g->head_dim, g->head_dim_v},
+                    .first_layer = first_layer,
+                    .first_head = x->ix[0].first_head,
+                    .kind = kind,
+                    .element = (int32_t)g->element};
     return p;
 }
 
@@ -78,8 +84,7 @@ static kv_rc move_payload(run *x, int32_t kind, int64_t first_layer)
     KV_TRY(rc, out, translate(x, 0, x->image[0], 1, x->image[1], x->fill, &there));
     KV_TRY(rc, out, matches(x, &p, (int32_t)x->g->element, &forward));
     gather = forward;
-    if (x->ix[0].element != (int32_t)x->g->element)
-        KV_TRY(rc, out, matches(x, &p, x->ix[0].element, &gather));
+    if (x->ix[0].element != (int32_t)x->g->element) KV_TRY(rc, out, matches(x, &p, x->ix[0].element, &gather));
     KV_TRY(rc, out, translate(x, 1, x->image[1], 0, x->third, x->fill_back, &back));
     KV_TRY(rc, out, OPS->diffset_add(DEV, x->diffs, x->third, x->image[0], x->err));
     x->forward = x->forward && forward && there && back;
@@ -332,8 +337,8 @@ static kv_errclass class_of(kv_rc rc)
 /* A row that says that nothing could be found out, and why. */
 static void mark_failed(kv_row *row, kv_rc rc, const kv_err *why)
 {
-    const kv_row empty = {.cell = row->cell, .words = row->words, .error_class = (int32_t)class_of(rc),
-                          .verdict = KV_VERDICT_FAILED};
+    const kv_row empty = {
+        .cell = row->cell, .words = row->words, .error_class = (int32_t)class_of(rc), .verdict = KV_VERDICT_FAILED};
     *row = empty;
     for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
     snprintf(row->reason, sizeof row->reason, "%.300s", why->text);
@@ -406,7 +411,7 @@ kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err
         const double moved = units * payloads * (3.0 * (double)b0 + 3.0 * (double)b1);
         n.moved_bytes = moved < 9e18 ? (int64_t)moved : INT64_MAX;
         double ns = positions * NS_PROBE + units * positions * payloads * NS_PAYLOAD +
-                          2.0 * units * (double)x.ix[1].elements * NS_DECODE;
+                    2.0 * units * (double)x.ix[1].elements * NS_DECODE;
         ns += payloads * NS_ROUND;
         n.cost += ns < 9e18 ? (uint64_t)ns : (uint64_t)9e18;
         n.positions[0] = x.ix[0].native;

@@ -92,7 +92,8 @@ static kv_rc index_of(const kv_catalogue *c, const char *name, const char *where
             *out = i;
             return KV_OK;
         }
-    return KV_FAIL(err, KV_EFORMAT, "%s: \"pairs\": no layout is called \"%s\"", where, name != NULL ? name : "(not a text)");
+    return KV_FAIL(err, KV_EFORMAT, "%s: \"pairs\": no layout is called \"%s\"", where,
+                   name != NULL ? name : "(not a text)");
 }
 
 static kv_rc all_ordered(const kv_catalogue *c, pair_list *out, kv_err *err)
@@ -139,7 +140,8 @@ static kv_rc listed(const kv_catalogue *c, const json_t *list, const char *where
             return KV_FAIL(err, KV_EFORMAT, "%s: \"pairs\"[%zu] pairs %s with itself", where, i, c->item[s]->name);
         for (size_t k = 0; k < out->n; k++)
             if (out->pair[k][0] == (int32_t)s && out->pair[k][1] == (int32_t)d)
-                return KV_FAIL(err, KV_EFORMAT, "%s: the pair %s->%s stands twice", where, c->item[s]->name, c->item[d]->name);
+                return KV_FAIL(err, KV_EFORMAT, "%s: the pair %s->%s stands twice", where, c->item[s]->name,
+                               c->item[d]->name);
         rc = add_pair(out, s, d, err);
         if (rc != KV_OK) return rc;
     }
@@ -153,7 +155,8 @@ static kv_rc read_pairs(const kv_campaign *c, const char *where, pair_list *out,
     if (word != NULL && strcmp(word, "all-ordered") == 0) return all_ordered(&c->catalogue, out, err);
     if (word != NULL && strcmp(word, "published") == 0) return published(&c->catalogue, where, out, err);
     if (json_is_array(v) && json_array_size(v) > 0) return listed(&c->catalogue, v, where, out, err);
-    return KV_FAIL(err, KV_EFORMAT, "%s: \"pairs\" must be \"all-ordered\", \"published\" or a list of [\"SRC\", \"DST\"]", where);
+    return KV_FAIL(err, KV_EFORMAT,
+                   "%s: \"pairs\" must be \"all-ordered\", \"published\" or a list of [\"SRC\", \"DST\"]", where);
 }
 
 /* ---- cells ------------------------------------------------------------------------------ */
@@ -182,7 +185,8 @@ static void sort_tails(const kv_campaign *c, kv_tail out[KV_TAIL_COUNT])
  * pairs are (docs/certificate.md). Tail is the place in the sorted list of tails. */
 static bool in_part(const kv_campaign *c, size_t geometry, const named_pair *p, size_t tail)
 {
-    const uint64_t n = c->catalogue.n, number = ((geometry * n + (uint64_t)p->src) * n + (uint64_t)p->dst) * c->n_tails + tail;
+    const uint64_t n = c->catalogue.n,
+                   number = ((geometry * n + (uint64_t)p->src) * n + (uint64_t)p->dst) * c->n_tails + tail;
     const uint64_t hash = number * 2654435761U & 0xFFFFFFFFU;
     return (int64_t)(hash / 65536 % (uint64_t)c->parts) + 1 == c->part;
 }
@@ -192,18 +196,22 @@ static kv_rc fill_cells(kv_campaign *c, const named_pair *pairs, size_t n_pairs,
     int64_t n = 0;
     kv_tail tails[KV_TAIL_COUNT] = {KV_TAIL_STALE};
     sort_tails(c, tails);
-    if (!kv_mul_i64((int64_t)n_pairs, (int64_t)c->n_geometries, &n) || !kv_mul_i64(n, (int64_t)c->n_tails, &n) || n > CELLS_MAX)
+    if (!kv_mul_i64((int64_t)n_pairs, (int64_t)c->n_geometries, &n) || !kv_mul_i64(n, (int64_t)c->n_tails, &n) ||
+        n > CELLS_MAX)
         return KV_FAIL(err, KV_EFORMAT, "%s: %zu pairs x %zu geometries are more than %d cells", where, n_pairs,
                        c->n_geometries, CELLS_MAX);
-    if (n == 0) return KV_FAIL(err, KV_EFORMAT, "%s: the campaign has no cell (fewer than two layouts are selected)", where);
+    if (n == 0)
+        return KV_FAIL(err, KV_EFORMAT, "%s: the campaign has no cell (fewer than two layouts are selected)", where);
     c->cells = kv_alloc((size_t)n, sizeof *c->cells);
     if (c->cells == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " cells", n);
     for (size_t g = 0; g < c->n_geometries; g++)
         for (size_t p = 0; p < n_pairs; p++)
             for (size_t t = 0; t < c->n_tails; t++)
-                if (in_part(c, g, &pairs[p], t)) c->cells[c->n_cells++] = (kv_cell){pairs[p].src, pairs[p].dst, (int32_t)g, (int32_t)tails[t]};
+                if (in_part(c, g, &pairs[p], t))
+                    c->cells[c->n_cells++] = (kv_cell){pairs[p].src, pairs[p].dst, (int32_t)g, (int32_t)tails[t]};
     if (c->n_cells == 0)
-        return KV_FAIL(err, KV_EFORMAT, "%s: part %" PRId64 " of %" PRId64 " holds no cell: the campaign has %" PRId64, where, c->part, c->parts, n);
+        return KV_FAIL(err, KV_EFORMAT, "%s: part %" PRId64 " of %" PRId64 " holds no cell: the campaign has %" PRId64,
+                       where, c->part, c->parts, n);
     return KV_OK;
 }
 

@@ -66,7 +66,8 @@ static bool has_null(const json_t *v)
     if (json_is_null(v)) return true;
     const char *key;
     json_t *child;
-    json_object_foreach((json_t *)(uintptr_t)v, key, child) if (strcmp(key, "detail") != 0 && has_null(child)) return true;
+    json_object_foreach((json_t *)(uintptr_t)v, key,
+                        child) if (strcmp(key, "detail") != 0 && has_null(child)) return true;
     return false;
 }
 
@@ -75,7 +76,8 @@ static bool proof_incomplete(const checks *k, size_t i)
     if (!kv_row_ran(&k->rows[i])) return false;
     json_t *row = kv_row_json_new(k->c, &k->rows[i]);
     const json_t *proof = json_object_get(row, "proof");
-    const bool bad = row == NULL || json_object_size(proof) != 21 || has_null(proof) || has_null(json_object_get(row, "native_bytes"));
+    const bool bad = row == NULL || json_object_size(proof) != 21 || has_null(proof) ||
+                     has_null(json_object_get(row, "native_bytes"));
     json_decref(row);
     return bad;
 }
@@ -148,7 +150,8 @@ static bool same_image_wrong(const checks *k, size_t i)
     kv_bind_state state;
     char reason[KV_REASON_TEXT];
     for (int s = 0; s < 2; s++)
-        if (kv_layout_bind(side_of(k, i, s), g, unit, &ix[s], &state, reason, NULL) != KV_OK || state != KV_BIND_OK) return true;
+        if (kv_layout_bind(side_of(k, i, s), g, unit, &ix[s], &state, reason, NULL) != KV_OK || state != KV_BIND_OK)
+            return true;
     return kv_index_same_image(&ix[0], &ix[1]) != (r->same_image != 0);
 }
 
@@ -179,15 +182,18 @@ static kv_rc of_all_rows(checks *k)
         const char *name;
         row_test fault;
         const char *what;
-    } table[] = {{"proofs_have_every_field", proof_incomplete, "rows that ran lack a proof field"},
-                 {"exact_rows_proved_over_the_whole_space", exact_not_whole, "exact rows are not proved over their whole space"},
-                 {"no_exact_row_is_a_relabelling", exact_relabelling, "exact rows have no word"},
-                 {"token_class_is_unread_padding", class_is_not_padding, "exact rows are in the wrong class for their padding and tail"},
-                 {"token_identical_means_padding_only", token_differs_elsewhere, "EXACT_TOKEN rows differ elsewhere than in unread padding"},
-                 {"equal_descriptors_are_views", equal_but_no_view, "pairs of equal declarations are no view_reinterpret"},
-                 {"equal_images_are_same_image", same_image_wrong, "rows say same_image wrongly"},
-                 {"lemmas_of_exact_rows_exist", lemma_missing, "exact rows name no lemma, or an unknown one"},
-                 {"every_cell_has_a_row", row_of_another_cell, "cells of the expanded campaign have no row"}};
+    } table[] = {
+        {"proofs_have_every_field", proof_incomplete, "rows that ran lack a proof field"},
+        {"exact_rows_proved_over_the_whole_space", exact_not_whole, "exact rows are not proved over their whole space"},
+        {"no_exact_row_is_a_relabelling", exact_relabelling, "exact rows have no word"},
+        {"token_class_is_unread_padding", class_is_not_padding,
+         "exact rows are in the wrong class for their padding and tail"},
+        {"token_identical_means_padding_only", token_differs_elsewhere,
+         "EXACT_TOKEN rows differ elsewhere than in unread padding"},
+        {"equal_descriptors_are_views", equal_but_no_view, "pairs of equal declarations are no view_reinterpret"},
+        {"equal_images_are_same_image", same_image_wrong, "rows say same_image wrongly"},
+        {"lemmas_of_exact_rows_exist", lemma_missing, "exact rows name no lemma, or an unknown one"},
+        {"every_cell_has_a_row", row_of_another_cell, "cells of the expanded campaign have no row"}};
     kv_rc rc = KV_OK;
     for (size_t i = 0; rc == KV_OK && i < sizeof table / sizeof table[0]; i++) {
         const int64_t n = count(k, table[i].fault);
@@ -205,18 +211,20 @@ static kv_rc of_claims(checks *k)
     kv_observe(k->c, k->rows, &o);
     for (size_t i = 0; i < json_array_size(words); i++)
         for (int w = 0; w < KV_W_COUNT; w++)
-            if (strcmp(json_string_value(json_array_get(words, i)), kv_layout_word_name((kv_layout_word)w)) == 0 && !(o.words >> w & 1U))
+            if (strcmp(json_string_value(json_array_get(words, i)), kv_layout_word_name((kv_layout_word)w)) == 0 &&
+                !(o.words >> w & 1U))
                 missing_words++;
     for (size_t i = 0; i < json_array_size(codes); i++)
         for (int f = KV_X1_LATENT_KV; f <= KV_X4_GEOMETRY_UNREPRESENTABLE; f++)
-            if (strcmp(json_string_value(json_array_get(codes, i)), kv_layout_frontier_name((kv_layout_frontier)f)) == 0 &&
+            if (strcmp(json_string_value(json_array_get(codes, i)), kv_layout_frontier_name((kv_layout_frontier)f)) ==
+                    0 &&
                 !(o.frontiers >> f & 1U))
                 missing_codes++;
-    kv_rc rc = add(k, "claimed_vocabulary_exercised", missing_words == 0, "%zu of %zu claimed words are in no row", missing_words,
-                   json_array_size(words));
+    kv_rc rc = add(k, "claimed_vocabulary_exercised", missing_words == 0, "%zu of %zu claimed words are in no row",
+                   missing_words, json_array_size(words));
     if (rc == KV_OK)
-        rc = add(k, "claimed_frontier_codes_reached", missing_codes == 0, "%zu of %zu claimed frontier codes are in no row", missing_codes,
-                 json_array_size(codes));
+        rc = add(k, "claimed_frontier_codes_reached", missing_codes == 0,
+                 "%zu of %zu claimed frontier codes are in no row", missing_codes, json_array_size(codes));
     return rc;
 }
 
@@ -224,7 +232,8 @@ static bool control_passed(const checks *k, const char *name)
 {
     for (size_t i = 0; i < json_array_size(k->controls); i++) {
         const json_t *e = json_array_get(k->controls, i);
-        if (strcmp(json_string_value(json_object_get(e, "name")), name) == 0) return json_is_true(json_object_get(e, "passed"));
+        if (strcmp(json_string_value(json_object_get(e, "name")), name) == 0)
+            return json_is_true(json_object_get(e, "passed"));
     }
     return false;
 }
@@ -238,7 +247,8 @@ static kv_rc of_tokens(checks *k)
         any = true;
         for (int t = 1; t < KV_DECODE_STEPS; t++) varied = varied || r->reference[t] != r->reference[0];
     }
-    kv_rc rc = add(k, "token_leg_not_vacuous", control_passed(k, "corrupted_cache_element") && control_passed(k, "source_tail_in_the_tokens"),
+    kv_rc rc = add(k, "token_leg_not_vacuous",
+                   control_passed(k, "corrupted_cache_element") && control_passed(k, "source_tail_in_the_tokens"),
                    "one changed bit of the cache, and a tail read as tokens, both change tokens or logits");
     if (rc == KV_OK)
         rc = add(k, "reference_sequence_not_degenerate", varied || !any,
@@ -264,7 +274,8 @@ static kv_rc of_grades(checks *k)
             if (o[i] == KV_TRUE && kv_grade(false, false, false, less) < kv_grade(false, false, false, o)) bad++;
         }
     }
-    return add(k, "no_missing_observation_improves_a_row", bad == 0, "%" PRId64 " of 81 assignments get better by losing an observation", bad);
+    return add(k, "no_missing_observation_improves_a_row", bad == 0,
+               "%" PRId64 " of 81 assignments get better by losing an observation", bad);
 }
 
 static kv_rc of_layouts(checks *k)
@@ -274,7 +285,8 @@ static kv_rc of_layouts(checks *k)
         const char *cite = json_string_value(json_object_get(k->c->catalogue.item[i]->json, "cite"));
         uncited += cite == NULL || *cite == '\0';
     }
-    return add(k, "every_layout_cited", uncited == 0, "%zu of %zu layouts have no citation", uncited, k->c->catalogue.n);
+    return add(k, "every_layout_cited", uncited == 0, "%zu of %zu layouts have no citation", uncited,
+               k->c->catalogue.n);
 }
 
 kv_rc kv_checks_run(const kv_campaign *c, const kv_row *rows, const json_t *controls, json_t *list, kv_err *err)

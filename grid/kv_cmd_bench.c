@@ -59,14 +59,20 @@ static kv_rc open_pair(pair_bench *b, const kv_campaign *c, const kv_cell *cell,
     *runs = f == KV_X_NONE && g->tokens > 0;
     if (!*runs) goto out;
     for (int i = 0; i < 2; i++) {
-        KV_TRY(rc, out, kv_layout_bind(side[i], g, kv_pair_unit_layers(side[0], side[1], g), &b->ix[i], &state, reason, err));
+        KV_TRY(rc, out,
+               kv_layout_bind(side[i], g, kv_pair_unit_layers(side[0], side[1], g), &b->ix[i], &state, reason, err));
         KV_TRY(rc, out, ops->image_new(b->dev, kv_index_bytes(&b->ix[i]), &b->image[i], err));
         KV_TRY(rc, out, ops->poison(b->dev, b->image[i], kv_index_bytes(&b->ix[i]), 0, err));
     }
     KV_TRY(rc, out, ops->image_new(b->dev, kv_index_bytes(&b->ix[0]), &b->copy, err));
     KV_TRY(rc, out, ops->poison(b->dev, b->copy, kv_index_bytes(&b->ix[0]), 1, err));
-    const kv_payload p = {.seed = 1, .tokens = g->tokens, .kv_heads = g->kv_heads, .lanes = {g->head_dim, g->head_dim_v},
-                          .first_head = b->ix[0].first_head, .kind = 0, .element = (int32_t)g->element};
+    const kv_payload p = {.seed = 1,
+                          .tokens = g->tokens,
+                          .kv_heads = g->kv_heads,
+                          .lanes = {g->head_dim, g->head_dim_v},
+                          .first_head = b->ix[0].first_head,
+                          .kind = 0,
+                          .element = (int32_t)g->element};
     KV_TRY(rc, out, ops->build(b->dev, b->image[0], &b->ix[0], &p, b->ix[0].element, 0, err));
 out:
     return rc;
@@ -112,12 +118,14 @@ out:
 static void tell(const char *id, const pair_figures *f, json_t *list, bool as_json)
 {
     if (!as_json) {
-        printf("%-40s %9.2f %9.2f %7.3f %10.1f\n", id, f->copy_gbs, f->translate_gbs, (double)f->ratio_ppm * 1e-6, f->probe_mps);
+        printf("%-40s %9.2f %9.2f %7.3f %10.1f\n", id, f->copy_gbs, f->translate_gbs, (double)f->ratio_ppm * 1e-6,
+               f->probe_mps);
         return;
     }
-    json_array_append_new(list, json_pack("{s:s,s:I,s:I,s:I,s:I}", "pair_id", id, "copy_mb_per_s", (json_int_t)(f->copy_gbs * 1e3),
-                                          "translate_mb_per_s", (json_int_t)(f->translate_gbs * 1e3), "ratio_to_copy_ppm",
-                                          (json_int_t)f->ratio_ppm, "probe_positions_per_s", (json_int_t)(f->probe_mps * 1e6)));
+    json_array_append_new(
+        list, json_pack("{s:s,s:I,s:I,s:I,s:I}", "pair_id", id, "copy_mb_per_s", (json_int_t)(f->copy_gbs * 1e3),
+                        "translate_mb_per_s", (json_int_t)(f->translate_gbs * 1e3), "ratio_to_copy_ppm",
+                        (json_int_t)f->ratio_ppm, "probe_positions_per_s", (json_int_t)(f->probe_mps * 1e6)));
 }
 
 static kv_rc bench_all(const kv_opts *o, const kv_campaign *c, kv_mpi *m, json_t *list, kv_err *err)
@@ -127,8 +135,10 @@ static kv_rc bench_all(const kv_opts *o, const kv_campaign *c, kv_mpi *m, json_t
     kv_rc rc;
     b.copy_s = kv_alloc((size_t)o->repeat, sizeof(double));
     b.move_s = kv_alloc((size_t)o->repeat, sizeof(double));
-    rc = b.copy_s != NULL && b.move_s != NULL ? kv_device_cpu_new(&b.dev, err) : KV_FAIL(err, KV_ENOMEM, "no memory for measurements");
-    if (root && !o->json && rc == KV_OK) printf("%-40s %9s %9s %7s %10s\n", "pair", "copy GB/s", "move GB/s", "ratio", "probe M/s");
+    rc = b.copy_s != NULL && b.move_s != NULL ? kv_device_cpu_new(&b.dev, err)
+                                              : KV_FAIL(err, KV_ENOMEM, "no memory for measurements");
+    if (root && !o->json && rc == KV_OK)
+        printf("%-40s %9s %9s %7s %10s\n", "pair", "copy GB/s", "move GB/s", "ratio", "probe M/s");
     for (size_t i = 0; rc == KV_OK && i < c->n_cells; i++) {
         bool runs = false;
         pair_figures f = {0};
@@ -162,11 +172,12 @@ static kv_rc bench(const kv_opts *given, kv_mpi *m, kv_err *err)
     kv_machine_cpu(cpu, sizeof cpu);
     kv_geometry_print(&c.geometries[0], text);
     if (o.json) {
-        answer = json_pack("{s:s,s:s,s:s,s:i,s:I,s:O}", "device", "cpu", "name", cpu, "geometry", text, "ranks", kv_mpi_size(m), "repeat",
-                           (json_int_t)o.repeat, "pairs", list);
+        answer = json_pack("{s:s,s:s,s:s,s:i,s:I,s:O}", "device", "cpu", "name", cpu, "geometry", text, "ranks",
+                           kv_mpi_size(m), "repeat", (json_int_t)o.repeat, "pairs", list);
         rc = answer != NULL ? kv_ask_print_json(answer, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
     } else {
-        printf("cpu %s, %s, %d rank%s at the same time; GB/s count bytes read and written; ratio = copy time / move time for the same bytes\n",
+        printf("cpu %s, %s, %d rank%s at the same time; GB/s count bytes read and written; ratio = copy time / move "
+               "time for the same bytes\n",
                cpu, text, kv_mpi_size(m), kv_mpi_size(m) == 1 ? "" : "s");
     }
 out:

@@ -13,8 +13,8 @@
 static void print_strides(const kv_index *ix, const char *side, const kv_layout *l)
 {
     static const char *const halves[] = {"K", "V"};
-    printf("%s %s: %" PRId64 " positions of %s, %" PRId64 " elements a unit of %" PRId64 " layer%s\n", side, l->name, ix->native,
-           kv_elem_name((kv_elem)ix->element), ix->elements, ix->layers, ix->layers == 1 ? "" : "s");
+    printf("%s %s: %" PRId64 " positions of %s, %" PRId64 " elements a unit of %" PRId64 " layer%s\n", side, l->name,
+           ix->native, kv_elem_name((kv_elem)ix->element), ix->elements, ix->layers, ix->layers == 1 ? "" : "s");
     for (int h = 0; h < ix->halves; h++) {
         const kv_order *o = &ix->half[h];
         printf("  %s from %" PRId64 ":", ix->halves == 1 ? "rows" : halves[h], ix->half_base[h]);
@@ -39,9 +39,10 @@ static void print_proof(const kv_row *r)
 {
     static const char *const tri[] = {"false", "true", "not made"};
     for (int i = 0; i < KV_OBS_COUNT; i++) printf("  %-42s %s\n", kv_obs_name((kv_obs)i), tri[r->observed[i]]);
-    printf("positions checked: %" PRId64 " of %" PRId64 " (destination), %" PRId64 " of %" PRId64 " (source)\n", r->checked, r->total,
-           r->source_checked, r->source_total);
-    printf("padding: source %" PRId64 ", destination %" PRId64 "; %" PRId64 " positions differ after the way there and back\n",
+    printf("positions checked: %" PRId64 " of %" PRId64 " (destination), %" PRId64 " of %" PRId64 " (source)\n",
+           r->checked, r->total, r->source_checked, r->source_total);
+    printf("padding: source %" PRId64 ", destination %" PRId64 "; %" PRId64
+           " positions differ after the way there and back\n",
            r->source_padding, r->dest_padding, r->diff_positions);
     printf("tokens:");
     for (int i = 0; i < KV_DECODE_STEPS; i++) printf(" %d", r->decoded[i]);
@@ -74,9 +75,11 @@ static kv_rc print_text(const kv_campaign *c, const kv_row *r, bool ran, kv_err 
     if (ran)
         printf("%s at %s: %s\n", id, text, kv_verdict_name((kv_verdict)r->verdict));
     else
-        printf("%s at %s: %s expected (derived from the declarations, not run: too large to answer at once; kvgrid run proves it)\n",
+        printf("%s at %s: %s expected (derived from the declarations, not run: too large to answer at once; kvgrid run "
+               "proves it)\n",
                id, text, kv_verdict_name(expected_verdict(c)));
-    if (r->frontier != KV_X_NONE) printf("%s: %s\n", kv_layout_frontier_name((kv_layout_frontier)r->frontier), r->reason);
+    if (r->frontier != KV_X_NONE)
+        printf("%s: %s\n", kv_layout_frontier_name((kv_layout_frontier)r->frontier), r->reason);
     print_words(r->words);
     if (r->same_image) printf("both layouts hold the same bytes at this geometry\n");
     for (int s = 0; s < 2; s++) {
@@ -101,7 +104,8 @@ static kv_rc one_cell(const kv_opts *o, kv_campaign *c, kv_err *err)
     kv_catalogue all = {0};
     json_t *spec = NULL, *geometry = NULL;
     kv_rc rc;
-    if (o->n_geometry != 1) return KV_FAIL(err, KV_EINVAL, "name one --geometry, as in --geometry L=1,T=40,H=2,D=8,e=f16");
+    if (o->n_geometry != 1)
+        return KV_FAIL(err, KV_EINVAL, "name one --geometry, as in --geometry L=1,T=40,H=2,D=8,e=f16");
     KV_TRY(rc, out, kv_geometry_parse(o->geometry[0], &g, err));
     KV_TRY(rc, out, kv_layouts_find(o->layouts, &all, NULL, err));
     for (int i = 0; i < 2; i++)
@@ -110,9 +114,9 @@ static kv_rc one_cell(const kv_opts *o, kv_campaign *c, kv_err *err)
             goto out;
         }
     geometry = kv_geometry_json_new(&g);
-    spec = json_pack("{s:s,s:s,s:[s,s],s:[[s,s]],s:[O],s:s,s:I}", "schema", KV_CAMPAIGN_SCHEMA, "name", "explain", "select",
-                     o->positional[0], o->positional[1], "pairs", o->positional[0], o->positional[1], "geometries", geometry,
-                     "tail", o->tail != NULL ? o->tail : "stale", "seed", (json_int_t)o->seed);
+    spec = json_pack("{s:s,s:s,s:[s,s],s:[[s,s]],s:[O],s:s,s:I}", "schema", KV_CAMPAIGN_SCHEMA, "name", "explain",
+                     "select", o->positional[0], o->positional[1], "pairs", o->positional[0], o->positional[1],
+                     "geometries", geometry, "tail", o->tail != NULL ? o->tail : "stale", "seed", (json_int_t)o->seed);
     if (spec == NULL) {
         rc = KV_FAIL(err, KV_ENOMEM, "no memory for a question");
         goto out;

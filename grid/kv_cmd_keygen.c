@@ -20,7 +20,8 @@ int kv_cmd_keygen(const kv_opts *o, int argc, char **argv)
         goto out;
     }
     KV_TRY(rc, out, kv_key_generate(path, pass, id, &err));
-    printf("secret key %s (keep it to yourself)\npublic key %s.pub (give it to those who verify)\nkey id %s\n", path, path, id);
+    printf("secret key %s (keep it to yourself)\npublic key %s.pub (give it to those who verify)\nkey id %s\n", path,
+           path, id);
 out:
     kv_pass_free(pass);
     return rc == KV_OK ? kv_ask_finish(KV_EXIT_OK) : kv_ask_fail(&err);

@@ -28,7 +28,8 @@ static void print_line(const kv_layout *l)
     if (l->x_bytes > 0) used += (size_t)snprintf(more + used, sizeof more - used, " x_bytes %" PRId64, l->x_bytes);
     if (l->tx > 0) used += (size_t)snprintf(more + used, sizeof more - used, " tx %" PRId64, l->tx);
     if (!l->element_same) used += (size_t)snprintf(more + used, sizeof more - used, " %s", kv_elem_name(l->element));
-    if (l->tp_size > 1) snprintf(more + used, sizeof more - used, " tp rank %" PRId64 " of %" PRId64, l->tp_rank, l->tp_size);
+    if (l->tp_size > 1)
+        snprintf(more + used, sizeof more - used, " tp rank %" PRId64 " of %" PRId64, l->tp_rank, l->tp_size);
     printf("%-20s %-11s %-16s %-16s %s%s\n", l->name, store_names[l->store], k, strcmp(k, v) == 0 ? "=" : v,
            l->attention == KV_ATTENTION_MLA ? "mla" : "gqa", more);
 }
@@ -67,8 +68,10 @@ static kv_rc print_models(bool as_json, kv_err *err)
     for (size_t i = 0; rc == KV_OK && !as_json && i < json_array_size(models); i++) {
         const json_t *m = json_array_get(models, i);
         printf("%-16s L=%-4lld H=%-3lld D=%-4lld %s\n", json_string_value(json_object_get(m, "name")),
-               (long long)json_integer_value(json_object_get(m, "layers")), (long long)json_integer_value(json_object_get(m, "kv_heads")),
-               (long long)json_integer_value(json_object_get(m, "head_dim")), json_string_value(json_object_get(m, "source")));
+               (long long)json_integer_value(json_object_get(m, "layers")),
+               (long long)json_integer_value(json_object_get(m, "kv_heads")),
+               (long long)json_integer_value(json_object_get(m, "head_dim")),
+               json_string_value(json_object_get(m, "source")));
     }
     json_decref(models);
     return rc;
@@ -93,7 +96,8 @@ int kv_cmd_layouts(const kv_opts *o, int argc, char **argv)
     }
     const kv_layout *l = kv_catalogue_find(&c, o->positional[0]);
     if (l == NULL)
-        rc = KV_FAIL(&err, KV_EINVAL, "no layout is called \"%s\" in %s; kvgrid layouts lists them", o->positional[0], used);
+        rc = KV_FAIL(&err, KV_EINVAL, "no layout is called \"%s\" in %s; kvgrid layouts lists them", o->positional[0],
+                     used);
     else
         rc = print_one(l, o->json, &err);
 out:

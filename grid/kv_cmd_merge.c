@@ -40,8 +40,8 @@ static kv_rc read_part(merge *m, size_t i)
     KV_TRY(rc, out, kv_verify_bytes(bytes.data, bytes.len, m->trust, &opts, &report, m->err));
     if (report.exit_code == KV_EXIT_INPUT || report.exit_code == KV_EXIT_REFUSED) {
         const kv_fault *f = &report.faults[0];
-        rc = KV_FAIL(m->err, report.exit_code == KV_EXIT_INPUT ? KV_EFORMAT : KV_ESIG, "%s: refused: %s at %s: %s", path,
-                     kv_hcode_name(f->code), f->path, f->actual);
+        rc = KV_FAIL(m->err, report.exit_code == KV_EXIT_INPUT ? KV_EFORMAT : KV_ESIG, "%s: refused: %s at %s: %s",
+                     path, kv_hcode_name(f->code), f->path, f->actual);
         goto out;
     }
     rc = kv_json_parse(bytes.data, bytes.len, KV_VERIFY_BYTES_MAX, &m->part[i], m->err);
@@ -67,7 +67,8 @@ static kv_rc same_campaign(const merge *m, size_t i)
 {
     static const char *const keys[] = {"catalogue", "controls", "known_limits", "subject", NULL};
     const char *a = m->o->positional[0], *b = m->o->positional[i];
-    json_t *first = json_copy((json_t *)(uintptr_t)spec_of(m->part[0])), *other = json_copy((json_t *)(uintptr_t)spec_of(m->part[i]));
+    json_t *first = json_copy((json_t *)(uintptr_t)spec_of(m->part[0])),
+           *other = json_copy((json_t *)(uintptr_t)spec_of(m->part[i]));
     json_object_del(first, "part");
     json_object_del(other, "part");
     const bool equal = json_equal(first, other);
@@ -127,9 +128,11 @@ static kv_rc take_rows(merge *m, size_t i)
     for (size_t k = 0; k < json_array_size(rows); k++, at++) {
         const json_t *row = json_array_get(rows, k);
         at = cell_of(m, row, at);
-        if (at == m->whole.n_cells) return KV_FAIL(m->err, KV_EBUG, "%s: row %zu is no cell of the campaign", m->o->positional[i], k);
+        if (at == m->whole.n_cells)
+            return KV_FAIL(m->err, KV_EBUG, "%s: row %zu is no cell of the campaign", m->o->positional[i], k);
         if (m->have[at])
-            return KV_FAIL(m->err, KV_EFORMAT, "%s (%s) holds the cell %s again: two parts overlap", m->o->positional[i], part_text(m->part[i]),
+            return KV_FAIL(m->err, KV_EFORMAT, "%s (%s) holds the cell %s again: two parts overlap",
+                           m->o->positional[i], part_text(m->part[i]),
                            json_string_value(json_object_get(row, "pair_id")));
         m->have[at] = true;
         kv_rc rc = kv_row_of_json(row, (int64_t)at, &m->rows[at], m->err);
@@ -148,7 +151,8 @@ static kv_rc check_complete(const merge *m)
     char id[KV_PAIR_ID_TEXT], g[KV_GEOMETRY_TEXT];
     kv_cell_pair_id(&m->whole, &m->whole.cells[first], id);
     kv_geometry_print(&m->whole.geometries[m->whole.cells[first].geometry], g);
-    return KV_FAIL(m->err, KV_EFORMAT, "%" PRId64 " of %zu cells are in no part, the first is %s at %s; give the certificates of all parts",
+    return KV_FAIL(m->err, KV_EFORMAT,
+                   "%" PRId64 " of %zu cells are in no part, the first is %s at %s; give the certificates of all parts",
                    missing, m->whole.n_cells, id, g);
 }
 
@@ -159,18 +163,21 @@ static kv_rc take_facts(merge *m, size_t i, int64_t *ranks, int64_t *elapsed)
     *elapsed += json_integer_value(json_object_get(run, "elapsed_ms"));
     if (json_array_extend(m->failures, json_object_get(run, "failures")) != 0 ||
         json_array_extend(m->devices, json_object_get(run, "devices")) != 0 ||
-        json_array_append_new(m->parts_list, json_pack("{s:s,s:O,s:O}", "part", part_text(m->part[i]), "body_digest",
-                                                       json_object_get(m->part[i], "body_digest"), "key_id",
-                                                       json_object_get(json_object_get(m->part[i], "signature"), "key_id"))) != 0)
+        json_array_append_new(m->parts_list,
+                              json_pack("{s:s,s:O,s:O}", "part", part_text(m->part[i]), "body_digest",
+                                        json_object_get(m->part[i], "body_digest"), "key_id",
+                                        json_object_get(json_object_get(m->part[i], "signature"), "key_id"))) != 0)
         return KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
     return KV_OK;
 }
 
 static kv_rc join(merge *m, json_t **doc)
 {
-    kv_assurance a = {.controls = json_object_get(m->part[0], "controls"), .known_limits = json_object_get(m->part[0], "known_limits"),
+    kv_assurance a = {.controls = json_object_get(m->part[0], "controls"),
+                      .known_limits = json_object_get(m->part[0], "known_limits"),
                       .subject = json_object_get(m->part[0], "subject")};
-    kv_run_facts facts = {.devices = m->devices, .failures = m->failures,
+    kv_run_facts facts = {.devices = m->devices,
+                          .failures = m->failures,
                           .versions = json_object_get(json_object_get(m->part[0], "run"), "versions")};
     const time_t now = time(NULL);
     struct tm utc;
@@ -241,11 +248,13 @@ static int tell(const merge *m, const json_t *doc)
     kv_observed n;
     kv_gate gate = {0};
     kv_observe(&m->whole, m->rows, &n);
-    printf("%" PRId64 " rows of %zu parts: %" PRId64 " EXACT_BYTE, %" PRId64 " EXACT_TOKEN, %" PRId64 " NOT_EXACT, %" PRId64 " REFUSED\n", n.rows,
-           m->n, n.verdicts[KV_VERDICT_EXACT_BYTE], n.verdicts[KV_VERDICT_EXACT_TOKEN], n.verdicts[KV_VERDICT_NOT_EXACT],
-           n.verdicts[KV_VERDICT_REFUSED]);
+    printf("%" PRId64 " rows of %zu parts: %" PRId64 " EXACT_BYTE, %" PRId64 " EXACT_TOKEN, %" PRId64
+           " NOT_EXACT, %" PRId64 " REFUSED\n",
+           n.rows, m->n, n.verdicts[KV_VERDICT_EXACT_BYTE], n.verdicts[KV_VERDICT_EXACT_TOKEN],
+           n.verdicts[KV_VERDICT_NOT_EXACT], n.verdicts[KV_VERDICT_REFUSED]);
     printf("certificate %s\nbody digest %s\n", m->o->out, json_string_value(json_object_get(doc, "body_digest")));
-    const kv_gate_facts facts = {.c = &m->whole, .rows = m->rows, .doc = doc, .allow_unproven = m->o->allow_unproven != 0};
+    const kv_gate_facts facts = {
+        .c = &m->whole, .rows = m->rows, .doc = doc, .allow_unproven = m->o->allow_unproven != 0};
     const kv_rc rc = kv_gate_judge(&facts, &gate, m->err);
     const int code = rc == KV_OK ? gate.code : kv_ask_fail(m->err);
     kv_gate_free(&gate);

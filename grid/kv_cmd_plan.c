@@ -11,8 +11,8 @@ static void print_text(const kv_campaign *c, const kv_plan *p, int64_t ranks)
     char peak[KV_SIZE_TEXT], moved[KV_SIZE_TEXT];
     kv_ask_size(p->peak_bytes, peak);
     kv_ask_size(p->moved_bytes < 9e18 ? (int64_t)p->moved_bytes : INT64_MAX, moved);
-    printf("campaign %s: %zu layouts, %zu geometries, %" PRId64 " cells (%" PRId64 " refused by a frontier code)\n", c->name,
-           c->catalogue.n, c->n_geometries, p->cells, p->refused);
+    printf("campaign %s: %zu layouts, %zu geometries, %" PRId64 " cells (%" PRId64 " refused by a frontier code)\n",
+           c->name, c->catalogue.n, c->n_geometries, p->cells, p->refused);
     printf("memory of a rank: %s (%" PRId64 " bytes)", peak, p->peak_bytes);
     if (p->peak_cell >= 0) {
         char id[KV_PAIR_ID_TEXT], text[KV_GEOMETRY_TEXT];
@@ -29,11 +29,12 @@ static void print_text(const kv_campaign *c, const kv_plan *p, int64_t ranks)
 static kv_rc print_json(const kv_campaign *c, const kv_plan *p, int64_t ranks, kv_err *err)
 {
     const double moved = p->moved_bytes < 9e15 ? p->moved_bytes : 9e15;
-    json_t *v = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "campaign", c->name, "layouts", (json_int_t)c->catalogue.n,
-                          "geometries", (json_int_t)c->n_geometries, "cells", (json_int_t)p->cells, "refused",
-                          (json_int_t)p->refused, "peak_bytes_per_rank", (json_int_t)p->peak_bytes, "largest_image_positions",
-                          (json_int_t)p->largest_positions, "bytes_moved", (json_int_t)moved, "estimated_ms_one_core",
-                          (json_int_t)(p->cost_ns * 1e-6), "ranks", (json_int_t)ranks);
+    json_t *v =
+        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "campaign", c->name, "layouts",
+                  (json_int_t)c->catalogue.n, "geometries", (json_int_t)c->n_geometries, "cells", (json_int_t)p->cells,
+                  "refused", (json_int_t)p->refused, "peak_bytes_per_rank", (json_int_t)p->peak_bytes,
+                  "largest_image_positions", (json_int_t)p->largest_positions, "bytes_moved", (json_int_t)moved,
+                  "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6), "ranks", (json_int_t)ranks);
     kv_rc rc = v != NULL ? kv_ask_print_json(v, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
     json_decref(v);
     return rc;

@@ -32,7 +32,9 @@ static int interrupted(const kv_session *s)
 {
     if (!kv_session_is_root(s)) return KV_EXIT_INTERRUPTED;
     if (s->o->state != NULL)
-        fprintf(stderr, "kvgrid: interrupted; what is finished stands in %s, run again with the same --state to go on\n", s->o->state);
+        fprintf(stderr,
+                "kvgrid: interrupted; what is finished stands in %s, run again with the same --state to go on\n",
+                s->o->state);
     else
         fprintf(stderr, "kvgrid: interrupted; nothing is kept without --state\n");
     return KV_EXIT_INTERRUPTED;

@@ -49,11 +49,19 @@ static kv_rc locate(controls *k, kv_device *bad, const kv_layout *side[2], char 
         KV_TRY(rc, out, ops->image_new(bad, bytes, &im[i], k->err));
         KV_TRY(rc, out, ops->poison(bad, im[i], bytes, (uint32_t)i, k->err));
     }
-    const kv_payload p = {.seed = 1, .tokens = g.tokens, .kv_heads = g.kv_heads, .lanes = {g.head_dim, g.head_dim_v},
-                          .first_head = ix[0].first_head, .kind = 0, .element = (int32_t)g.element};
-    KV_TRY(rc, out, ops->build(bad, im[0], &ix[0], &p, ix[0].element, kv_tail_stale_bits(KV_TAIL_STALE, g.element), k->err));
-    KV_TRY(rc, out, ops->build(bad, im[2], &ix[1], &p, (int32_t)g.element, kv_tail_fill_bits(KV_TAIL_STALE, g.element), k->err));
-    KV_TRY(rc, out, ops->translate(bad, &ix[0], im[0], &ix[1], im[1], kv_tail_fill_bits(KV_TAIL_STALE, g.element), k->err));
+    const kv_payload p = {.seed = 1,
+                          .tokens = g.tokens,
+                          .kv_heads = g.kv_heads,
+                          .lanes = {g.head_dim, g.head_dim_v},
+                          .first_head = ix[0].first_head,
+                          .kind = 0,
+                          .element = (int32_t)g.element};
+    KV_TRY(rc, out,
+           ops->build(bad, im[0], &ix[0], &p, ix[0].element, kv_tail_stale_bits(KV_TAIL_STALE, g.element), k->err));
+    KV_TRY(rc, out,
+           ops->build(bad, im[2], &ix[1], &p, (int32_t)g.element, kv_tail_fill_bits(KV_TAIL_STALE, g.element), k->err));
+    KV_TRY(rc, out,
+           ops->translate(bad, &ix[0], im[0], &ix[1], im[1], kv_tail_fill_bits(KV_TAIL_STALE, g.element), k->err));
     KV_TRY(rc, out, ops->compare(bad, &ix[1], im[1], im[2], &cmp, k->err));
     if (cmp.differing == 0) {
         snprintf(out, n, "not located");
@@ -61,7 +69,9 @@ static kv_rc locate(controls *k, kv_device *bad, const kv_layout *side[2], char 
     }
     kv_coord c;
     kv_index_inverse(&ix[1], cmp.first, &c);
-    snprintf(out, n, "%" PRId64 " positions wrong, the first at position %" PRId64 ": %s token %" PRId64 " head %" PRId64 " lane %" PRId64,
+    snprintf(out, n,
+             "%" PRId64 " positions wrong, the first at position %" PRId64 ": %s token %" PRId64 " head %" PRId64
+             " lane %" PRId64,
              cmp.differing, cmp.first, c.kv == 0 ? "K" : "V", c.token, c.head, c.lane);
 out:
     for (int i = 0; i < 3; i++) ops->image_free(bad, im[i]);
@@ -90,7 +100,8 @@ static kv_rc mutant_translators(controls *k)
         if (rc == KV_OK) rc = locate(k, bad, side, where, sizeof where);
         kv_mutant_free(bad);
         if (rc == KV_OK)
-            rc = kv_control_add(k->list, table[i].name, "NOT_EXACT", guard_of(&row), strcmp(where, "not located") != 0, where, k->err);
+            rc = kv_control_add(k->list, table[i].name, "NOT_EXACT", guard_of(&row), strcmp(where, "not located") != 0,
+                                where, k->err);
     }
     return rc;
 }
@@ -116,7 +127,8 @@ static kv_rc bad_decodes(controls *k)
         const char *name, *detail;
         kv_mutant kind;
     } table[] = {{"source_tail_in_the_tokens", "the decode reads the last block to its end", KV_MUTANT_TAIL_DECODED},
-                 {"corrupted_cache_element", "the lowest bit of one cached element is changed before the decode", KV_MUTANT_CORRUPT_ELEMENT}};
+                 {"corrupted_cache_element", "the lowest bit of one cached element is changed before the decode",
+                  KV_MUTANT_CORRUPT_ELEMENT}};
     kv_rc rc = KV_OK;
     for (size_t i = 0; rc == KV_OK && i < 2; i++) {
         kv_device *bad = NULL;
@@ -127,7 +139,8 @@ static kv_rc bad_decodes(controls *k)
         kv_mutant_free(bad);
         if (rc == KV_OK)
             rc = kv_control_add(k->list, table[i].name, "NOT_EXACT", guard_of(&row),
-                                row.observed[KV_OBS_FORWARD] == KV_TRUE && row.observed[KV_OBS_TOKENS] == KV_FALSE, table[i].detail, k->err);
+                                row.observed[KV_OBS_FORWARD] == KV_TRUE && row.observed[KV_OBS_TOKENS] == KV_FALSE,
+                                table[i].detail, k->err);
     }
     return rc;
 }
@@ -147,7 +160,8 @@ static kv_rc expected_grades(controls *k)
         kv_row row;
         rc = pair(k, k->dev, "vllm-fa", table[i].dst, GEOMETRY, &row);
         const bool ran = strcmp(table[i].guard, "NOT_EXACT") != 0 || (rc == KV_OK && row.ran && row.gather_agrees);
-        if (rc == KV_OK) rc = kv_control_add(k->list, table[i].name, table[i].guard, guard_of(&row), ran, table[i].detail, k->err);
+        if (rc == KV_OK)
+            rc = kv_control_add(k->list, table[i].name, table[i].guard, guard_of(&row), ran, table[i].detail, k->err);
     }
     return rc;
 }
@@ -160,8 +174,8 @@ static kv_rc one_head_dim(controls *k)
     KV_TRY(rc, out, pair(k, k->dev, "sglang", "vllm-paged-x", GEOMETRY, &at8));
     KV_TRY(rc, out, pair(k, k->dev, "sglang", "vllm-paged-x", "L=1,T=40,H=2,D=6,e=f16", &at6));
     snprintf(actual, sizeof actual, "%s then %s", guard_of(&at8), guard_of(&at6));
-    rc = kv_control_add(k->list, "exact_at_one_head_dim_only", "EXACT_BYTE then X4_GEOMETRY_UNREPRESENTABLE", actual, true,
-                        "sglang to vllm-paged-x at head_dim 8 and 6", k->err);
+    rc = kv_control_add(k->list, "exact_at_one_head_dim_only", "EXACT_BYTE then X4_GEOMETRY_UNREPRESENTABLE", actual,
+                        true, "sglang to vllm-paged-x at head_dim 8 and 6", k->err);
 out:
     return rc;
 }
@@ -211,11 +225,13 @@ static kv_rc one_value(controls *k)
     kv_row row;
     kv_rc rc = kv_mutant_new(k->dev, KV_MUTANT_ONE_VALUE, 0x35, &bad, k->err);
     if (rc != KV_OK) return rc;
-    rc = kv_control_pair(bad, &k->all, "sglang", "hf-dynamic-cache", "L=1,T=2,H=2,D=2,e=fp8_e4m3", "stale", "exhaustive", 1, &row, k->err);
+    rc = kv_control_pair(bad, &k->all, "sglang", "hf-dynamic-cache", "L=1,T=2,H=2,D=2,e=fp8_e4m3", "stale",
+                         "exhaustive", 1, &row, k->err);
     kv_mutant_free(bad);
     if (rc != KV_OK) return rc;
-    return kv_control_add(k->list, "mutant_one_value_exhaustive", "NOT_EXACT", guard_of(&row), row.observed[KV_OBS_FORWARD] == KV_FALSE,
-                          "a translator that changes one of the 256 values of fp8_e4m3, every value at every place", k->err);
+    return kv_control_add(
+        k->list, "mutant_one_value_exhaustive", "NOT_EXACT", guard_of(&row), row.observed[KV_OBS_FORWARD] == KV_FALSE,
+        "a translator that changes one of the 256 values of fp8_e4m3, every value at every place", k->err);
 }
 
 kv_rc kv_controls_run(kv_device *dev, json_t *list, kv_err *err)

@@ -10,8 +10,8 @@
 
 typedef struct {
     const char *control, *layout, *key;
-    const char *text;  /* the new value: a text, or a number */
-    int64_t number;    /* where text is NULL */
+    const char *text; /* the new value: a text, or a number */
+    int64_t number;   /* where text is NULL */
 } edit;
 
 /* What all ordered pairs of a catalogue come to at the published geometry, by expansion. */
@@ -49,7 +49,8 @@ static kv_rc catalogue_digest(const kv_campaign *c, char out[KV_HASH_HEX], kv_er
     json_t *list = json_array();
     kv_rc rc = list != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for a control");
     for (size_t i = 0; rc == KV_OK && i < c->catalogue.n; i++)
-        if (json_array_append(list, c->catalogue.item[i]->json) != 0) rc = KV_FAIL(err, KV_ENOMEM, "no memory for a control");
+        if (json_array_append(list, c->catalogue.item[i]->json) != 0)
+            rc = KV_FAIL(err, KV_ENOMEM, "no memory for a control");
     if (rc == KV_OK) rc = kv_hash_json(list, NULL, out, err);
     json_decref(list);
     return rc;
@@ -60,8 +61,9 @@ static kv_rc take_census(const edit *e, census *out, kv_err *err)
 {
     kv_catalogue all = {0}, edited = {0};
     kv_campaign c = {0};
-    json_t *spec = json_pack("{s:s,s:s,s:s,s:[{s:i,s:i,s:i,s:i,s:s}]}", "schema", KV_CAMPAIGN_SCHEMA, "name", "control", "pairs",
-                             "all-ordered", "geometries", "layers", 1, "tokens", 40, "kv_heads", 2, "head_dim", 8, "element", "f16");
+    json_t *spec = json_pack("{s:s,s:s,s:s,s:[{s:i,s:i,s:i,s:i,s:s}]}", "schema", KV_CAMPAIGN_SCHEMA, "name", "control",
+                             "pairs", "all-ordered", "geometries", "layers", 1, "tokens", 40, "kv_heads", 2, "head_dim",
+                             8, "element", "f16");
     kv_rc rc = spec != NULL ? kv_builtin_catalogue(&all, err) : KV_FAIL(err, KV_ENOMEM, "no memory for a control");
     memset(out, 0, sizeof *out);
     for (size_t i = 0; rc == KV_OK && i < all.n; i++) {
@@ -69,7 +71,8 @@ static kv_rc take_census(const edit *e, census *out, kv_err *err)
         json_t *obj = json_deep_copy(all.item[i]->json);
         if (e != NULL && strcmp(all.item[i]->name, e->layout) == 0) {
             json_t *where = strcmp(e->key, "size") == 0 ? json_object_get(obj, "tp") : obj;
-            json_object_set_new(where, e->key, e->text != NULL ? json_string(e->text) : json_integer((json_int_t)e->number));
+            json_object_set_new(where, e->key,
+                                e->text != NULL ? json_string(e->text) : json_integer((json_int_t)e->number));
         }
         rc = obj != NULL ? kv_layout_new(obj, "control", &l, err) : KV_FAIL(err, KV_ENOMEM, "no memory for a control");
         if (rc == KV_OK) rc = kv_catalogue_take(&edited, l, "control", err);
@@ -109,11 +112,13 @@ kv_rc kv_controls_edits(json_t *list, kv_err *err)
         const edit *e = &table[i].e;
         rc = take_census(e, &after, err);
         if (rc != KV_OK) break;
-        snprintf(detail, sizeof detail, "%s with another %s: %lld exact pairs instead of %lld, %lld views, %lld of one image", e->layout,
+        snprintf(detail, sizeof detail,
+                 "%s with another %s: %lld exact pairs instead of %lld, %lld views, %lld of one image", e->layout,
                  strcmp(e->key, "size") == 0 ? "tp size" : e->key, (long long)after.exact, (long long)before.exact,
                  (long long)after.views, (long long)after.same);
         /* the edit must matter: without a guard it would have raised the count */
-        rc = kv_control_add(list, e->control, table[i].guard, seen_by(&before, &after), after.exact > before.exact, detail, err);
+        rc = kv_control_add(list, e->control, table[i].guard, seen_by(&before, &after), after.exact > before.exact,
+                            detail, err);
     }
     return rc;
 }

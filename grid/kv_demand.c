@@ -19,11 +19,15 @@ static kv_rc take_part(const char *part, kv_demand *d, kv_err *err)
 {
     static const char *const devices[] = {"cpu", "cuda", "emulated", NULL};
     static const char *const transports[] = {"mpi", "nccl", NULL};
-    if (strncmp(part, "device=", 7) == 0) return take_word(part + 7, "device", devices, d->device, sizeof d->device, err);
+    if (strncmp(part, "device=", 7) == 0)
+        return take_word(part + 7, "device", devices, d->device, sizeof d->device, err);
     if (strncmp(part, "transport=", 10) == 0)
         return take_word(part + 10, "transport", transports, d->transport, sizeof d->transport, err);
-    if (strncmp(part, "ranks>=", 7) == 0 && d->ranks == 0 && kv_parse_i64(part + 7, 1, 1 << 24, &d->ranks)) return KV_OK;
-    return KV_FAIL(err, KV_EINVAL, "--require \"%s\": must be device=cpu|cuda, transport=mpi|nccl or ranks>=N, separated by commas", part);
+    if (strncmp(part, "ranks>=", 7) == 0 && d->ranks == 0 && kv_parse_i64(part + 7, 1, 1 << 24, &d->ranks))
+        return KV_OK;
+    return KV_FAIL(err, KV_EINVAL,
+                   "--require \"%s\": must be device=cpu|cuda, transport=mpi|nccl or ranks>=N, separated by commas",
+                   part);
 }
 
 kv_rc kv_demand_parse(const char *text, kv_demand *out, kv_err *err)
@@ -95,7 +99,8 @@ kv_rc kv_subject_parse(const char *text, json_t **out, kv_err *err)
     bool good = at != NULL && name > 0 && name <= 512 && strncmp(at + 1, "sha256:", 7) == 0 && strlen(at + 8) == 64 &&
                 strspn(at + 8, "0123456789abcdef") == 64;
     for (size_t i = 0; good && i < name; i++) good = text[i] >= 0x20 && text[i] < 0x7F;
-    if (!good) return KV_FAIL(err, KV_EINVAL, "--subject \"%s\": must be NAME@sha256: and 64 lower-case hex digits", text);
+    if (!good)
+        return KV_FAIL(err, KV_EINVAL, "--subject \"%s\": must be NAME@sha256: and 64 lower-case hex digits", text);
     *out = json_pack("{s:s%,s:s}", "name", text, name, "digest", at + 1);
     return *out != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for the subject");
 }

@@ -48,8 +48,8 @@ static json_t *observed_new(const kv_observed *o, const kv_assurance *a)
     json_t *verdicts = json_object();
     for (int v = 0; verdicts != NULL && v < KV_VERDICT_COUNT; v++)
         json_object_set_new(verdicts, kv_verdict_name((kv_verdict)v), json_integer((json_int_t)o->verdicts[v]));
-    return json_pack("{s:I,s:o,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:I,s:I,s:I}", "rows", (json_int_t)o->rows, "verdicts", verdicts,
-                     "positions_checked", (json_int_t)o->positions, "source_positions_checked",
+    return json_pack("{s:I,s:o,s:I,s:I,s:I,s:I,s:I,s:i,s:i,s:I,s:I,s:I}", "rows", (json_int_t)o->rows, "verdicts",
+                     verdicts, "positions_checked", (json_int_t)o->positions, "source_positions_checked",
                      (json_int_t)o->source_positions, "view_rows", (json_int_t)o->view_rows, "same_image_rows",
                      (json_int_t)o->same_image_rows, "empty_rows", (json_int_t)o->empty_rows, "words",
                      __builtin_popcount(o->words), "frontier_codes",
@@ -58,9 +58,9 @@ static json_t *observed_new(const kv_observed *o, const kv_assurance *a)
                      "known_limits", (json_int_t)json_array_size(a->known_limits));
 }
 
-static const char *const floor_keys[] = {"exact_byte",        "exact_token", "not_exact",      "refused",
-                                         "positions_checked", "source_positions_checked", "words", "frontier_codes",
-                                         "checks",            "controls",    "known_limits",   NULL};
+static const char *const floor_keys[] = {
+    "exact_byte", "exact_token",    "not_exact", "refused",  "positions_checked", "source_positions_checked",
+    "words",      "frontier_codes", "checks",    "controls", "known_limits",      NULL};
 static const char *const floor_verdicts[] = {"EXACT_BYTE", "EXACT_TOKEN", "NOT_EXACT", "REFUSED"};
 
 /* What is observed under a floor's name; borrowed. */
@@ -87,8 +87,8 @@ bool kv_floors_met(const json_t *doc, kv_err *err)
     for (int i = 0; floor_keys[i] != NULL; i++) {
         const json_t *want = json_object_get(floors, floor_keys[i]), *got = observed_of(observed, i);
         if (json_equal(want, got)) continue;
-        KV_FAIL(err, KV_EFORMAT, "floor \"%s\" is %lld, observed is %lld", floor_keys[i], (long long)json_integer_value(want),
-                (long long)json_integer_value(got));
+        KV_FAIL(err, KV_EFORMAT, "floor \"%s\" is %lld, observed is %lld", floor_keys[i],
+                (long long)json_integer_value(want), (long long)json_integer_value(got));
         return false;
     }
     return true;
@@ -130,11 +130,11 @@ static json_t *method_new(const kv_campaign *c)
         if (n > payloads) payloads = n;
     }
     snprintf(reproduce, sizeof reproduce, "kvgrid run %s.json", c->name);
-    return json_pack("{s:i,s:o,s:s,s:o,s:o,s:i,s:i,s:o,s:o,s:s}", "payloads", payloads, "payload_kinds", payload_kinds_new(c),
-                     "values", c->exhaustive ? "exhaustive" : "payloads", "tail",
-                     tail != NULL ? json_incref(tail) : json_string("stale"), "tail_bits", tail_bits_new(c), "decode_steps",
-                     KV_DECODE_STEPS, "vocabulary", KV_VOCABULARY, "weight_seed", u64_text(c->seed), "value_seed",
-                     u64_text(c->seed), "reproduce", reproduce);
+    return json_pack("{s:i,s:o,s:s,s:o,s:o,s:i,s:i,s:o,s:o,s:s}", "payloads", payloads, "payload_kinds",
+                     payload_kinds_new(c), "values", c->exhaustive ? "exhaustive" : "payloads", "tail",
+                     tail != NULL ? json_incref(tail) : json_string("stale"), "tail_bits", tail_bits_new(c),
+                     "decode_steps", KV_DECODE_STEPS, "vocabulary", KV_VOCABULARY, "weight_seed", u64_text(c->seed),
+                     "value_seed", u64_text(c->seed), "reproduce", reproduce);
 }
 
 static json_t *catalogue_new(const kv_campaign *c, kv_err *err)
@@ -157,7 +157,8 @@ static json_t *catalogue_new(const kv_campaign *c, kv_err *err)
 kv_rc kv_doc_campaign_digest(const kv_campaign *c, char out[KV_HASH_HEX], kv_err *err)
 {
     json_t *catalogue = catalogue_new(c, err);
-    kv_rc rc = catalogue != NULL ? kv_cert_campaign_digest(c->spec, catalogue, out, err) : KV_FAIL(err, KV_ENOMEM, "no memory for a digest");
+    kv_rc rc = catalogue != NULL ? kv_cert_campaign_digest(c->spec, catalogue, out, err)
+                                 : KV_FAIL(err, KV_ENOMEM, "no memory for a digest");
     json_decref(catalogue);
     return rc;
 }
@@ -270,13 +271,13 @@ kv_rc kv_doc_new(const kv_campaign *c, const kv_row *rows, const kv_assurance *a
     json_t *doc = NULL;
     if (catalogue != NULL) rc = kv_cert_campaign_digest(c->spec, catalogue, digest, err);
     if (catalogue != NULL && rc == KV_OK)
-        doc = json_pack("{s:s,s:{s:s,s:s,s:O},s:o,s:O,s:o,s:o,s:o,s:O,s:o,s:o,s:o,s:o,s:o,s:O,s:o}", "schema", KV_CERT_SCHEMA,
-                        "campaign", "name", c->name, "digest", digest, "spec", c->spec, "method", method_new(c), "catalogue",
-                        catalogue, "geometries", geometries_new(c), "bindings", bindings_new(c, err), "vocabulary",
-                        vocabulary_new(c, &o), "boundary", boundary, "rows", rows_new(c, rows), "controls",
-                        copy_or_empty(a->controls), "checks", copy_or_empty(a->checks), "known_limits",
-                        copy_or_empty(a->known_limits), "floors", floors_new(c, observed), "observed", observed, "run",
-                        run_new(facts));
+        doc = json_pack("{s:s,s:{s:s,s:s,s:O},s:o,s:O,s:o,s:o,s:o,s:O,s:o,s:o,s:o,s:o,s:o,s:O,s:o}", "schema",
+                        KV_CERT_SCHEMA, "campaign", "name", c->name, "digest", digest, "spec", c->spec, "method",
+                        method_new(c), "catalogue", catalogue, "geometries", geometries_new(c), "bindings",
+                        bindings_new(c, err), "vocabulary", vocabulary_new(c, &o), "boundary", boundary, "rows",
+                        rows_new(c, rows), "controls", copy_or_empty(a->controls), "checks", copy_or_empty(a->checks),
+                        "known_limits", copy_or_empty(a->known_limits), "floors", floors_new(c, observed), "observed",
+                        observed, "run", run_new(facts));
     json_decref(catalogue);
     json_decref(observed);
     json_decref(boundary);

@@ -11,11 +11,13 @@ static kv_rc append(json_t *list, json_t *entry, kv_err *err)
     return KV_FAIL(err, KV_ENOMEM, "no memory for a control");
 }
 
-kv_rc kv_control_add(json_t *list, const char *name, const char *expected, const char *actual, bool holds, const char *detail,
-                     kv_err *err)
+kv_rc kv_control_add(json_t *list, const char *name, const char *expected, const char *actual, bool holds,
+                     const char *detail, kv_err *err)
 {
-    return append(list, json_pack("{s:s,s:s,s:s,s:b,s:s}", "name", name, "expected_guard", expected, "actual_guard", actual,
-                                  "passed", holds && strcmp(expected, actual) == 0, "detail", detail), err);
+    return append(list,
+                  json_pack("{s:s,s:s,s:s,s:b,s:s}", "name", name, "expected_guard", expected, "actual_guard", actual,
+                            "passed", holds && strcmp(expected, actual) == 0, "detail", detail),
+                  err);
 }
 
 kv_rc kv_limit_add(json_t *list, const char *name, const char *text, bool demonstrated, kv_err *err)
@@ -34,8 +36,8 @@ bool kv_entries_hold(const json_t *list, const char *flag, const char **first)
     return true;
 }
 
-kv_rc kv_control_pair(kv_device *dev, kv_catalogue *all, const char *src, const char *dst, const char *geometry, const char *tail,
-                      const char *values, uint64_t seed, kv_row *row, kv_err *err)
+kv_rc kv_control_pair(kv_device *dev, kv_catalogue *all, const char *src, const char *dst, const char *geometry,
+                      const char *tail, const char *values, uint64_t seed, kv_row *row, kv_err *err)
 {
     kv_geometry g;
     kv_campaign c = {0};
@@ -44,8 +46,9 @@ kv_rc kv_control_pair(kv_device *dev, kv_catalogue *all, const char *src, const 
     kv_rc rc;
     KV_TRY(rc, out, kv_geometry_parse(geometry, &g, err));
     obj = kv_geometry_json_new(&g);
-    spec = json_pack("{s:s,s:s,s:[s,s],s:[[s,s]],s:[O],s:s,s:s,s:I}", "schema", KV_CAMPAIGN_SCHEMA, "name", "control", "select", src,
-                     dst, "pairs", src, dst, "geometries", obj, "tail", tail, "values", values, "seed", (json_int_t)seed);
+    spec = json_pack("{s:s,s:s,s:[s,s],s:[[s,s]],s:[O],s:s,s:s,s:I}", "schema", KV_CAMPAIGN_SCHEMA, "name", "control",
+                     "select", src, dst, "pairs", src, dst, "geometries", obj, "tail", tail, "values", values, "seed",
+                     (json_int_t)seed);
     if (spec == NULL) {
         rc = KV_FAIL(err, KV_ENOMEM, "no memory for a control");
         goto out;

@@ -6,11 +6,11 @@
 
 enum {
     KV_EXIT_OK = 0,
-    KV_EXIT_INPUT = 1,       /* an input could not be read or is malformed */
+    KV_EXIT_INPUT = 1, /* an input could not be read or is malformed */
     KV_EXIT_USAGE = 2,
-    KV_EXIT_REFUSED = 3,     /* certificate refused */
-    KV_EXIT_WORSE = 4,       /* UNPROVEN, a floor or guard not met, nothing checked */
-    KV_EXIT_FAILED = 5,      /* rows FAILED; output, device, MPI or launch error */
+    KV_EXIT_REFUSED = 3, /* certificate refused */
+    KV_EXIT_WORSE = 4,   /* UNPROVEN, a floor or guard not met, nothing checked */
+    KV_EXIT_FAILED = 5,  /* rows FAILED; output, device, MPI or launch error */
     KV_EXIT_INTERRUPTED = 75
 };
 

@@ -11,7 +11,8 @@ static int64_t cells_seen;
 
 static void fail_row(kv_row *row, kv_errclass e, const char *text)
 {
-    const kv_row failed = {.cell = row->cell, .words = row->words, .error_class = (int32_t)e, .verdict = KV_VERDICT_FAILED};
+    const kv_row failed = {
+        .cell = row->cell, .words = row->words, .error_class = (int32_t)e, .verdict = KV_VERDICT_FAILED};
     *row = failed;
     for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
     snprintf(row->reason, sizeof row->reason, "%s", text);
@@ -21,7 +22,8 @@ static kv_rc act(const char *kind, size_t n, kv_row *row, kv_err *err)
 {
     if (strncmp(kind, "memory", n) == 0) fail_row(row, KV_ERRCLASS_MEMORY, "planted: no memory");
     if (strncmp(kind, "device", n) == 0) fail_row(row, KV_ERRCLASS_DEVICE, "planted: the device failed");
-    if (strncmp(kind, "error", n) == 0) return KV_FAIL(err, KV_EBUG, "planted: a fatal error in cell %" PRId64, row->cell);
+    if (strncmp(kind, "error", n) == 0)
+        return KV_FAIL(err, KV_EBUG, "planted: a fatal error in cell %" PRId64, row->cell);
     if (strncmp(kind, "kill", n) == 0) raise(SIGKILL);
     while (strncmp(kind, "hang", n) == 0) pause();
     if (strncmp(kind, "wrong", n) == 0 && row->ran) {

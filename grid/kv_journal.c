@@ -69,8 +69,9 @@ static kv_rc take_row(reader *r, const kv_row *row, int64_t number)
     if (r->done[row->cell] && !failed && !same_row(slot, row)) {
         char id[KV_PAIR_ID_TEXT];
         kv_cell_pair_id(r->c, &r->c->cells[row->cell], id);
-        return KV_FAIL(r->err, KV_EFORMAT, "%s: line %" PRId64 ": cell %" PRId64 " (%s) stands twice with different results", r->path, number,
-                       row->cell, id);
+        return KV_FAIL(r->err, KV_EFORMAT,
+                       "%s: line %" PRId64 ": cell %" PRId64 " (%s) stands twice with different results", r->path,
+                       number, row->cell, id);
     }
     if (failed && r->done[row->cell]) { /* a second look took it back */
         r->done[row->cell] = false;
@@ -89,8 +90,11 @@ static kv_rc check_head(const reader *r, const char *line, size_t n, const char 
     if (n != head + strlen(digest) || memcmp(line, HEAD, head) != 0)
         return KV_FAIL(r->err, KV_EFORMAT, "%s: line 1 is not the head of a journal", r->path);
     if (memcmp(line + head, digest, strlen(digest)) == 0) return KV_OK;
-    return KV_FAIL(r->err, KV_EFORMAT, "%s: belongs to another campaign (digest %.16s..., this one is %.16s...): its campaign file or a layout "
-                   "was changed; use another --state folder", r->path, line + head, digest);
+    return KV_FAIL(
+        r->err, KV_EFORMAT,
+        "%s: belongs to another campaign (digest %.16s..., this one is %.16s...): its campaign file or a layout "
+        "was changed; use another --state folder",
+        r->path, line + head, digest);
 }
 
 /* Reads all lines; *good is where the last whole good line ends. */
@@ -146,9 +150,12 @@ static kv_rc append(kv_journal *j, const char *bytes, size_t n, kv_err *err)
         if (w == -EINTR) continue;
         if (w <= 0) {
             const int why = w < 0 ? (int)-w : ENOSPC;
-            if (j->disk->truncate(j->disk, j->fd, j->end) != 0) return KV_FAIL(err, KV_EWRITE, "%s: cannot be written, nor cut back: %s", j->path, strerror(why));
-            return KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s; the rows before this one are kept, run again with the same --state",
-                           j->path, strerror(why));
+            if (j->disk->truncate(j->disk, j->fd, j->end) != 0)
+                return KV_FAIL(err, KV_EWRITE, "%s: cannot be written, nor cut back: %s", j->path, strerror(why));
+            return KV_FAIL(
+                err, KV_EWRITE,
+                "%s: cannot be written: %s; the rows before this one are kept, run again with the same --state",
+                j->path, strerror(why));
         }
         put += (size_t)w;
     }
@@ -202,8 +209,8 @@ static void journal_free(kv_journal *j)
     kv_free(j);
 }
 
-static kv_rc open_locked(kv_journal *j, const char *dir, const kv_campaign *c, const char *digest, kv_row *rows, bool *done, int64_t *n_done,
-                         kv_err *err)
+static kv_rc open_locked(kv_journal *j, const char *dir, const kv_campaign *c, const char *digest, kv_row *rows,
+                         bool *done, int64_t *n_done, kv_err *err)
 {
     reader r = {.c = c, .rows = rows, .done = done, .path = j->path, .err = err};
     kv_rc rc;
@@ -232,8 +239,8 @@ kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaig
     return kv_journal_open_on(kv_disk_real(), dir, c, campaign_digest, rows, done, n_done, out, err);
 }
 
-kv_rc kv_journal_open_on(const kv_disk *disk, const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows,
-                         bool *done, int64_t *n_done, kv_journal **out, kv_err *err)
+kv_rc kv_journal_open_on(const kv_disk *disk, const char *dir, const kv_campaign *c, const char *campaign_digest,
+                         kv_row *rows, bool *done, int64_t *n_done, kv_journal **out, kv_err *err)
 {
     kv_rc rc;
     const int why = disk->make_folder(disk, dir);

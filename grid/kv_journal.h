@@ -23,8 +23,8 @@ typedef struct kv_journal kv_journal;
 kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows, bool *done,
                       int64_t *n_done, kv_journal **out, kv_err *err) KV_MUST_USE;
 /* The same on another disk than the real one (borrowed, for as long as the journal lives). */
-kv_rc kv_journal_open_on(const kv_disk *disk, const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows,
-                         bool *done, int64_t *n_done, kv_journal **out, kv_err *err) KV_MUST_USE;
+kv_rc kv_journal_open_on(const kv_disk *disk, const char *dir, const kv_campaign *c, const char *campaign_digest,
+                         kv_row *rows, bool *done, int64_t *n_done, kv_journal **out, kv_err *err) KV_MUST_USE;
 
 /* Appends one row. On KV_EWRITE the file is cut back to its last whole line. */
 kv_rc kv_journal_add(kv_journal *j, const kv_campaign *c, const kv_row *row, kv_err *err) KV_MUST_USE;

@@ -38,5 +38,6 @@ kv_rc kv_layouts_find(const char *given, kv_catalogue *out, char **used, kv_err 
         if (there) return rc;
     }
     if (kv_path_is_dir(KV_SOURCE_LAYOUTS)) return load(KV_SOURCE_LAYOUTS, out, used, err);
-    return KV_FAIL(err, KV_EREAD, "no layouts found beside the program; name a file or folder with --layouts or $KVGRID_LAYOUTS");
+    return KV_FAIL(err, KV_EREAD,
+                   "no layouts found beside the program; name a file or folder with --layouts or $KVGRID_LAYOUTS");
 }

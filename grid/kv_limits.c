@@ -13,8 +13,8 @@ typedef struct {
     kv_err *err;
 } limits;
 
-static kv_rc pair(limits *k, kv_device *dev, const char *src, const char *dst, const char *geometry, const char *tail, uint64_t seed,
-                  kv_row *row)
+static kv_rc pair(limits *k, kv_device *dev, const char *src, const char *dst, const char *geometry, const char *tail,
+                  uint64_t seed, kv_row *row)
 {
     return kv_control_pair(dev, &k->all, src, dst, geometry, tail, "payloads", seed, row, k->err);
 }
@@ -57,12 +57,15 @@ static kv_rc declarations(limits *k, json_t *list)
     KV_TRY(rc, out, pair(k, k->dev, "vllm-fa", "trtllm", GEOMETRY, "stale", 1, &right));
     KV_TRY(rc, out, pair(k, k->dev, "vllm-fa", "trtllm-token-major", GEOMETRY, "stale", 1, &wrong));
     KV_TRY(rc, out, pair(k, k->dev, "trtllm", "trtllm-token-major", GEOMETRY, "stale", 1, &between));
-    KV_TRY(rc, out, kv_limit_add(list, "made_up_engine_is_graded_like_a_real_one",
-                                 "A made-up engine with a declared shape (D H T) is graded EXACT_BYTE like a real one: whether an engine "
-                                 "keeps this shape is the citation's claim, not the certificate's.",
-                                 made_up.verdict == KV_VERDICT_EXACT_BYTE, k->err));
+    KV_TRY(rc, out,
+           kv_limit_add(
+               list, "made_up_engine_is_graded_like_a_real_one",
+               "A made-up engine with a declared shape (D H T) is graded EXACT_BYTE like a real one: whether an engine "
+               "keeps this shape is the citation's claim, not the certificate's.",
+               made_up.verdict == KV_VERDICT_EXACT_BYTE, k->err));
     rc = kv_limit_add(list, "wrong_bijection_proves_as_well",
-                      "A wrong but bijective declaration proves just as well: trtllm declared token-major inside the page gets the same "
+                      "A wrong but bijective declaration proves just as well: trtllm declared token-major inside the "
+                      "page gets the same "
                       "grade as the right one at equal tensor-parallel sizes.",
                       exact(&right) && wrong.verdict == right.verdict && !between.same_image, k->err);
 out:
@@ -79,10 +82,11 @@ static kv_rc changed_value(limits *k, json_t *list)
     rc = pair(k, bad, "sglang", "hf-dynamic-cache", "L=1,T=2,H=2,D=2,e=f16", "stale", 1, &row);
     kv_mutant_free(bad);
     if (rc != KV_OK) return rc;
-    return kv_limit_add(list, "payload_mode_misses_one_changed_value",
-                        "In payload mode a translator that changes one element value that no payload holds is graded exact; values "
-                        "\"exhaustive\" moves every value through every place and catches it.",
-                        exact(&row), k->err);
+    return kv_limit_add(
+        list, "payload_mode_misses_one_changed_value",
+        "In payload mode a translator that changes one element value that no payload holds is graded exact; values "
+        "\"exhaustive\" moves every value through every place and catches it.",
+        exact(&row), k->err);
 }
 
 static kv_rc settings(limits *k, json_t *list)
@@ -95,17 +99,23 @@ static kv_rc settings(limits *k, json_t *list)
     KV_TRY(rc, out, pair(k, k->dev, "sglang", "hf-dynamic-cache", GEOMETRY, "stale", 2, &seed2));
     KV_TRY(rc, out, pair(k, k->dev, "vllm-fa", "sglang", GEOMETRY, "stale", 1, &stale));
     KV_TRY(rc, out, pair(k, k->dev, "vllm-fa", "sglang", GEOMETRY, "zero", 1, &zero));
-    KV_TRY(rc, out, kv_limit_add(list, "exactness_depends_on_the_geometry",
-                                 "Exactness depends on the geometry: sglang to vllm-paged-x is exact at head_dim 8 and does not exist at 6.",
-                                 exact(&at8) && at6.verdict == KV_VERDICT_REFUSED, k->err));
-    KV_TRY(rc, out, kv_limit_add(list, "tokens_depend_on_the_weight_seed",
-                                 "The decoded tokens depend on the seed of the weights: another seed, another sequence, the same grade.",
-                                 memcmp(seed1.reference, seed2.reference, sizeof seed1.reference) != 0 && seed1.verdict == seed2.verdict,
-                                 k->err));
-    rc = kv_limit_add(list, "byte_or_token_is_the_tail_model",
-                      "The split between EXACT_BYTE and EXACT_TOKEN is the tail model: with zero tails vllm-fa to sglang is "
-                      "EXACT_BYTE, with stale tails EXACT_TOKEN.",
-                      stale.verdict == KV_VERDICT_EXACT_TOKEN && zero.verdict == KV_VERDICT_EXACT_BYTE, k->err);
+    KV_TRY(
+        rc, out,
+        kv_limit_add(
+            list, "exactness_depends_on_the_geometry",
+            "Exactness depends on the geometry: sglang to vllm-paged-x is exact at head_dim 8 and does not exist at 6.",
+            exact(&at8) && at6.verdict == KV_VERDICT_REFUSED, k->err));
+    KV_TRY(rc, out,
+           kv_limit_add(
+               list, "tokens_depend_on_the_weight_seed",
+               "The decoded tokens depend on the seed of the weights: another seed, another sequence, the same grade.",
+               memcmp(seed1.reference, seed2.reference, sizeof seed1.reference) != 0 && seed1.verdict == seed2.verdict,
+               k->err));
+    rc = kv_limit_add(
+        list, "byte_or_token_is_the_tail_model",
+        "The split between EXACT_BYTE and EXACT_TOKEN is the tail model: with zero tails vllm-fa to sglang is "
+        "EXACT_BYTE, with stale tails EXACT_TOKEN.",
+        stale.verdict == KV_VERDICT_EXACT_TOKEN && zero.verdict == KV_VERDICT_EXACT_BYTE, k->err);
 out:
     return rc;
 }

@@ -28,8 +28,8 @@ static json_t *versions_new(const kv_mpi *m)
     snprintf(mpi, sizeof mpi, "%.100s", kv_mpi_version_view(m));
     for (char *c = mpi; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || (unsigned char)*c > 0x7E) *c = ' ';
-    return json_pack("{s:s,s:s,s:s,s:s,s:s}", "kvgrid", KV_SOURCE_VERSION, "compiler", __VERSION__, "mpi", mpi, "jansson",
-                     JANSSON_VERSION, "nccl", kv_tp_nccl_version());
+    return json_pack("{s:s,s:s,s:s,s:s,s:s}", "kvgrid", KV_SOURCE_VERSION, "compiler", __VERSION__, "mpi", mpi,
+                     "jansson", JANSSON_VERSION, "nccl", kv_tp_nccl_version());
 }
 
 kv_rc kv_machine_gather(kv_mpi *m, const kv_device *dev, json_t **devices, json_t **versions, kv_err *err)
@@ -45,8 +45,8 @@ kv_rc kv_machine_gather(kv_mpi *m, const kv_device *dev, json_t **devices, json_
     if (texts == NULL) goto out;
     *devices = json_array();
     for (int r = 0; *devices != NULL && r < size; r++)
-        json_array_append_new(*devices, json_pack("{s:i,s:s,s:s,s:s}", "rank", r, "host", kv_mpi_host_view(m, r), "device",
-                                                  dev->ops->kind, "name", texts[r].data));
+        json_array_append_new(*devices, json_pack("{s:i,s:s,s:s,s:s}", "rank", r, "host", kv_mpi_host_view(m, r),
+                                                  "device", dev->ops->kind, "name", texts[r].data));
     *versions = versions_new(m);
     if (*devices == NULL || *versions == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for the facts of the run");
 out:

@@ -76,7 +76,8 @@ static kv_rc corrupt_decode(kv_device *d, const kv_index *ix, const kv_image *im
                             int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
 {
     mutant *m = (mutant *)(void *)d;
-    const kv_coord c = {.layer = layer, .kv = 0, .token = ix->tokens / 2, .head = ix->heads - 1, .lane = ix->lanes[0] - 1};
+    const kv_coord c = {
+        .layer = layer, .kv = 0, .token = ix->tokens / 2, .head = ix->heads - 1, .lane = ix->lanes[0] - 1};
     const int64_t at = kv_index_forward(ix, &c);
     void *bytes = kv_image_host_view((kv_image *)(uintptr_t)im);
     const uint32_t was = kv_num_load((kv_elem)ix->element, bytes, at);

@@ -25,7 +25,8 @@ static json_t *stand_ins(const char *const *names, const char *flag, const char 
     json_t *list = json_array();
     for (const char *const *n = names; list != NULL && *n != NULL; n++) {
         json_t *e = json_pack("{s:s,s:b,s:s}", "name", *n, flag, 1, text_key, "stand-in");
-        if (strcmp(flag, "passed") == 0 && strcmp(text_key, "detail") == 0 && names == kv_cert_required_built_in.controls) {
+        if (strcmp(flag, "passed") == 0 && strcmp(text_key, "detail") == 0 &&
+            names == kv_cert_required_built_in.controls) {
             json_object_set_new(e, "expected_guard", json_string("stand-in"));
             json_object_set_new(e, "actual_guard", json_string("stand-in"));
         }
@@ -69,8 +70,8 @@ static kv_rc build_document(bench *b, kv_device *dev)
     a.controls = stand_ins(kv_cert_required_built_in.controls, "passed", "detail");
     a.known_limits = stand_ins(kv_cert_required_built_in.known_limits, "demonstrated", "text");
     a.checks = stand_ins(kv_cert_required_built_in.checks, "passed", "detail");
-    if (rows == NULL || facts.devices == NULL || facts.versions == NULL || facts.failures == NULL || a.controls == NULL ||
-        a.known_limits == NULL || a.checks == NULL) {
+    if (rows == NULL || facts.devices == NULL || facts.versions == NULL || facts.failures == NULL ||
+        a.controls == NULL || a.known_limits == NULL || a.checks == NULL) {
         rc = KV_FAIL(b->err, KV_ENOMEM, "no memory for a provisional certificate");
         goto out;
     }
@@ -98,7 +99,8 @@ static json_t *row_of(json_t *doc, const char *pair)
 {
     json_t *rows = json_object_get(doc, "rows");
     for (size_t i = 0; i < json_array_size(rows); i++)
-        if (strcmp(json_string_value(json_object_get(json_array_get(rows, i), "pair_id")), pair) == 0) return json_array_get(rows, i);
+        if (strcmp(json_string_value(json_object_get(json_array_get(rows, i), "pair_id")), pair) == 0)
+            return json_array_get(rows, i);
     return NULL;
 }
 
@@ -218,7 +220,8 @@ static void duplicate_pair(json_t *d)
 }
 static void claim_without_decode(json_t *d)
 {
-    static const char *const keys[] = {"decoded_tokens", "reference_tokens", "logits_digest", "reference_logits_digest"};
+    static const char *const keys[] = {"decoded_tokens", "reference_tokens", "logits_digest",
+                                       "reference_logits_digest"};
     for (int i = 0; i < 4; i++) json_object_set_new(field(d, TOKEN_PAIR, "proof"), keys[i], json_null());
 }
 static void no_frontier(json_t *d)
@@ -293,7 +296,9 @@ static kv_rc one_mutation(bench *b, const mutation *m, json_t *list)
     m->mutate(doc);
     KV_TRY(rc, out, seal(doc, m->how == SIGN_AS_STRANGER ? b->stranger : b->key, &bytes, b->err));
     if (m->how == CHANGE_A_BYTE) change_a_byte(&bytes);
-    KV_TRY(rc, out, kv_verify_bytes(bytes.data, m->how == CUT_IN_HALF ? bytes.len / 2 : bytes.len, b->trust, NULL, &report, b->err));
+    KV_TRY(rc, out,
+           kv_verify_bytes(bytes.data, m->how == CUT_IN_HALF ? bytes.len / 2 : bytes.len, b->trust, NULL, &report,
+                           b->err));
     if (m->guard >= 0 && report.has[m->guard])
         actual = expected;
     else if (report.n_faults > 0)
@@ -316,7 +321,8 @@ kv_rc kv_mutations_run(kv_device *dev, size_t part, size_t parts, json_t *list, 
     KV_TRY(rc, out, kv_key_new(NULL, &b.stranger, err));
     KV_TRY(rc, out, kv_trust_of_key(b.key, &b.trust, err));
     KV_TRY(rc, out, build_document(&b, dev));
-    for (size_t i = n * part / parts; i < n * (part + 1) / parts; i++) KV_TRY(rc, out, one_mutation(&b, &table[i], list));
+    for (size_t i = n * part / parts; i < n * (part + 1) / parts; i++)
+        KV_TRY(rc, out, one_mutation(&b, &table[i], list));
 out:
     json_decref(b.doc);
     kv_trust_free(b.trust);

@@ -17,36 +17,57 @@ typedef struct {
 #define AT(field_) offsetof(kv_opts, field_)
 static const kv_opt table[] = {
     {"out", "FILE", NULL, OPT_TEXT, AT(out), 0, 0, "where the answer is written (-o FILE is the same)"},
-    {"key", "FILE", NULL, OPT_TEXT, AT(key), 0, 0, "secret key that signs; else $KVGRID_KEY, else kvgrid/key.sec in the config folder"},
-    {"pass-fd", "N", NULL, OPT_INT, AT(pass_fd), 0, 1 << 20, "file descriptor with the passphrase of a sealed key; else $KVGRID_PASSPHRASE"},
-    {"trust", "FILE", NULL, OPT_TEXT, AT(trust), 0, 0, "trusted public keys; else $KVGRID_TRUST, else kvgrid/trusted.pub in the config folder"},
-    {"layouts", "PATH", NULL, OPT_TEXT, AT(layouts), 0, 0, "layout file or folder; else $KVGRID_LAYOUTS, else those that come with kvgrid"},
-    {"select", "PATTERNS", NULL, OPT_TEXT, AT(select), 0, 0, "layouts to use, by names or patterns with * and ?, separated by commas"},
-    {"pairs", "WHICH", NULL, OPT_TEXT, AT(pairs), 0, 0, "all-ordered, published, or SRC->DST pairs separated by commas"},
-    {"geometry", "G", NULL, OPT_LIST, AT(geometry), 0, 0, "model geometry as L=3,T=40,H=2,D=8,e=f16 (Dv=.. where V rows differ); may be repeated"},
-    {"tail", "KIND", "stale|zero|nan", OPT_TEXT, AT(tail), 0, 0, "what the unused ends of blocks hold: stale (default), zero, nan"},
+    {"key", "FILE", NULL, OPT_TEXT, AT(key), 0, 0,
+     "secret key that signs; else $KVGRID_KEY, else kvgrid/key.sec in the config folder"},
+    {"pass-fd", "N", NULL, OPT_INT, AT(pass_fd), 0, 1 << 20,
+     "file descriptor with the passphrase of a sealed key; else $KVGRID_PASSPHRASE"},
+    {"trust", "FILE", NULL, OPT_TEXT, AT(trust), 0, 0,
+     "trusted public keys; else $KVGRID_TRUST, else kvgrid/trusted.pub in the config folder"},
+    {"layouts", "PATH", NULL, OPT_TEXT, AT(layouts), 0, 0,
+     "layout file or folder; else $KVGRID_LAYOUTS, else those that come with kvgrid"},
+    {"select", "PATTERNS", NULL, OPT_TEXT, AT(select), 0, 0,
+     "layouts to use, by names or patterns with * and ?, separated by commas"},
+    {"pairs", "WHICH", NULL, OPT_TEXT, AT(pairs), 0, 0,
+     "all-ordered, published, or SRC->DST pairs separated by commas"},
+    {"geometry", "G", NULL, OPT_LIST, AT(geometry), 0, 0,
+     "model geometry as L=3,T=40,H=2,D=8,e=f16 (Dv=.. where V rows differ); may be repeated"},
+    {"tail", "KIND", "stale|zero|nan", OPT_TEXT, AT(tail), 0, 0,
+     "what the unused ends of blocks hold: stale (default), zero, nan"},
     {"seed", "N", NULL, OPT_INT, AT(seed), 0, ((int64_t)1 << 53) - 1, "seed of payloads and weights (default 1)"},
     {"device", "KIND", "auto|cpu|cuda", OPT_TEXT, AT(device), 0, 0, "where cells run: auto (default), cpu, cuda"},
-    {"timeout", "SECONDS", NULL, OPT_INT, AT(timeout_s), 1, 31536000, "longest wait for another rank; must exceed the longest cell (default 3600)"},
-    {"part", "I/N", NULL, OPT_TEXT, AT(part), 0, 0, "only part I of N of the cells (array jobs); kvgrid merge joins the certificates"},
-    {"state", "DIR", NULL, OPT_TEXT, AT(state), 0, 0, "folder for finished rows; a run with the same DIR goes on where another was stopped"},
-    {"time-limit", "SECONDS", NULL, OPT_INT, AT(time_limit_s), 1, 31536000, "stop by itself after this time with exit code 75, as after SIGUSR1"},
-    {"cross-check", "PERCENT", NULL, OPT_INT, AT(cross_check), 0, 100, "run this share of the cells again on another rank; a disagreement is FAILED"},
+    {"timeout", "SECONDS", NULL, OPT_INT, AT(timeout_s), 1, 31536000,
+     "longest wait for another rank; must exceed the longest cell (default 3600)"},
+    {"part", "I/N", NULL, OPT_TEXT, AT(part), 0, 0,
+     "only part I of N of the cells (array jobs); kvgrid merge joins the certificates"},
+    {"state", "DIR", NULL, OPT_TEXT, AT(state), 0, 0,
+     "folder for finished rows; a run with the same DIR goes on where another was stopped"},
+    {"time-limit", "SECONDS", NULL, OPT_INT, AT(time_limit_s), 1, 31536000,
+     "stop by itself after this time with exit code 75, as after SIGUSR1"},
+    {"cross-check", "PERCENT", NULL, OPT_INT, AT(cross_check), 0, 100,
+     "run this share of the cells again on another rank; a disagreement is FAILED"},
     {"progress", "HOW", "auto|none", OPT_TEXT, AT(progress), 0, 0, "progress on stderr: auto (default), none"},
     {"ranks", "N", NULL, OPT_INT, AT(ranks), 1, 1 << 20, "plan for this many ranks (default 1)"},
     {"repeat", "N", NULL, OPT_INT, AT(repeat), 1, 100000, "measurements of each figure, the median counts (default 9)"},
     {"format", "F", "text|json", OPT_TEXT, AT(format), 0, 0, "text (default) or json"},
-    {"seal", NULL, NULL, OPT_FLAG, AT(seal), 0, 0, "seal the secret key with a passphrase (--pass-fd or $KVGRID_PASSPHRASE)"},
-    {"require", "DEMANDS", NULL, OPT_TEXT, AT(require), 0, 0, "a weaker run is an error: device=cuda,transport=nccl,ranks>=8"},
-    {"subject", "WHAT", NULL, OPT_TEXT, AT(subject), 0, 0, "what was tested, as NAME@sha256:HEX; stands in the certificate"},
+    {"seal", NULL, NULL, OPT_FLAG, AT(seal), 0, 0,
+     "seal the secret key with a passphrase (--pass-fd or $KVGRID_PASSPHRASE)"},
+    {"require", "DEMANDS", NULL, OPT_TEXT, AT(require), 0, 0,
+     "a weaker run is an error: device=cuda,transport=nccl,ranks>=8"},
+    {"subject", "WHAT", NULL, OPT_TEXT, AT(subject), 0, 0,
+     "what was tested, as NAME@sha256:HEX; stands in the certificate"},
     {"intoto", NULL, NULL, OPT_FLAG, AT(intoto), 0, 0, "an in-toto test-result statement in a signed DSSE envelope"},
-    {"junit", NULL, NULL, OPT_FLAG, AT(junit), 0, 0, "JUnit XML as GitLab and Jenkins read it: a suite per geometry, a case per pair"},
+    {"junit", NULL, NULL, OPT_FLAG, AT(junit), 0, 0,
+     "JUnit XML as GitLab and Jenkins read it: a suite per geometry, a case per pair"},
     {"csv", NULL, NULL, OPT_FLAG, AT(csv), 0, 0, "one line a row, with a line of names first"},
-    {"baseline", "OLD", NULL, OPT_TEXT, AT(baseline), 0, 0, "certificate to compare with; a row that got worse is exit code 4"},
-    {"accept-redeclared", NULL, NULL, OPT_FLAG, AT(accept_redeclared), 0, 0, "rows whose layout or geometry is declared otherwise do not fail"},
+    {"baseline", "OLD", NULL, OPT_TEXT, AT(baseline), 0, 0,
+     "certificate to compare with; a row that got worse is exit code 4"},
+    {"accept-redeclared", NULL, NULL, OPT_FLAG, AT(accept_redeclared), 0, 0,
+     "rows whose layout or geometry is declared otherwise do not fail"},
     {"verdict", "V,V", NULL, OPT_TEXT, AT(verdict), 0, 0, "only rows with one of these verdicts, listed one a line"},
-    {"expect", NULL, NULL, OPT_FLAG, AT(expect), 0, 0, "hold the rows against the campaign's \"expect\" too, as of today"},
-    {"allow-emulated", NULL, NULL, OPT_FLAG, AT(allow_emulated), 0, 0, "a certificate made on an emulated device is not refused"},
+    {"expect", NULL, NULL, OPT_FLAG, AT(expect), 0, 0,
+     "hold the rows against the campaign's \"expect\" too, as of today"},
+    {"allow-emulated", NULL, NULL, OPT_FLAG, AT(allow_emulated), 0, 0,
+     "a certificate made on an emulated device is not refused"},
     {"allow-unproven", NULL, NULL, OPT_FLAG, AT(allow_unproven), 0, 0, "UNPROVEN rows do not fail"},
     {"models", NULL, NULL, OPT_FLAG, AT(models), 0, 0, "the model presets that campaigns may name, with their sources"},
     {"help", NULL, NULL, OPT_FLAG, AT(help), 0, 0, "this text"},
@@ -73,7 +94,8 @@ static bool takes(const kv_command *cmd, const kv_opt *o)
 static const kv_opt *find(const kv_command *cmd, const char *name, size_t n)
 {
     for (size_t i = 0; i < N_OPTIONS; i++)
-        if (strlen(table[i].name) == n && strncmp(table[i].name, name, n) == 0 && takes(cmd, &table[i])) return &table[i];
+        if (strlen(table[i].name) == n && strncmp(table[i].name, name, n) == 0 && takes(cmd, &table[i]))
+            return &table[i];
     return NULL;
 }
 
@@ -86,7 +108,8 @@ static kv_rc set_value(const kv_opt *o, const char *value, kv_opts *out, kv_err 
     case OPT_FLAG: *(int64_t *)(void *)base = 1; break;
     case OPT_INT:
         if (!kv_parse_i64(value, o->least, o->most, (int64_t *)(void *)base))
-            return KV_FAIL(err, KV_EINVAL, "--%s \"%s\": must be an integer from %" PRId64 " to %" PRId64, o->name, value, o->least, o->most);
+            return KV_FAIL(err, KV_EINVAL, "--%s \"%s\": must be an integer from %" PRId64 " to %" PRId64, o->name,
+                           value, o->least, o->most);
         break;
     case OPT_TEXT:
         if (*value == '\0') return KV_FAIL(err, KV_EINVAL, "--%s: the value is empty", o->name);
@@ -123,7 +146,8 @@ static kv_rc parse_option(const kv_command *cmd, int argc, char **argv, int *i, 
         if (value != NULL) return KV_FAIL(err, KV_EINVAL, "--%s takes no value", o->name);
         value = "";
     } else if (value == NULL) {
-        if (*i + 1 >= argc) return KV_FAIL(err, KV_EINVAL, "--%s needs a value (%s); see kvgrid %s --help", o->name, o->arg, cmd->name);
+        if (*i + 1 >= argc)
+            return KV_FAIL(err, KV_EINVAL, "--%s needs a value (%s); see kvgrid %s --help", o->name, o->arg, cmd->name);
         value = argv[++*i];
     }
     return set_value(o, value, out, err);
@@ -145,7 +169,8 @@ kv_rc kv_opts_parse(const kv_command *cmd, int argc, char **argv, kv_opts *out, 
         } else if (!only_files && argv[i][0] == '-' && argv[i][1] != '\0') {
             rc = parse_option(cmd, argc, argv, &i, out, err);
         } else if (out->n_positional == cmd->most) {
-            rc = KV_FAIL(err, KV_EINVAL, "\"%s\": too many arguments; usage: kvgrid %s %s", argv[i], cmd->name, cmd->args);
+            rc = KV_FAIL(err, KV_EINVAL, "\"%s\": too many arguments; usage: kvgrid %s %s", argv[i], cmd->name,
+                         cmd->args);
         } else {
             out->positional[out->n_positional++] = argv[i];
         }

@@ -9,11 +9,13 @@
 
 /* Values of all options; a command reads those in its set. Pointers borrow argv. */
 typedef struct {
-    const char *out, *key, *trust, *layouts, *pairs, *tail, *device, *progress, *format, *select, *require, *subject, *state, *part;
+    const char *out, *key, *trust, *layouts, *pairs, *tail, *device, *progress, *format, *select, *require, *subject,
+        *state, *part;
     const char *baseline, *verdict;
     const char *geometry[KV_OPTS_LIST_MAX];
     int n_geometry;
-    int64_t seed, timeout_s, time_limit_s, cross_check, pass_fd, ranks, repeat, seal, allow_unproven, allow_emulated, intoto, models, help;
+    int64_t seed, timeout_s, time_limit_s, cross_check, pass_fd, ranks, repeat, seal, allow_unproven, allow_emulated,
+        intoto, models, help;
     int64_t junit, csv, accept_redeclared, expect;
     const char *positional[KV_POSITIONAL_MAX];
     int n_positional;
@@ -23,11 +25,11 @@ typedef struct {
 typedef struct kv_command kv_command;
 struct kv_command {
     const char *name;
-    const char *args;    /* "CERT [PAIR]" */
-    const char *summary; /* one line */
-    const char *text;    /* more for --help, may be NULL */
-    const char *options; /* names of the options it takes, separated by blanks */
-    int least, most;     /* positional arguments */
+    const char *args;                                    /* "CERT [PAIR]" */
+    const char *summary;                                 /* one line */
+    const char *text;                                    /* more for --help, may be NULL */
+    const char *options;                                 /* names of the options it takes, separated by blanks */
+    int least, most;                                     /* positional arguments */
     int (*run)(const kv_opts *o, int argc, char **argv); /* gives the exit code */
 };
 

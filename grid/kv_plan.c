@@ -47,6 +47,8 @@ kv_rc kv_plan_check_memory(const kv_campaign *c, const kv_plan *p, int ranks_her
     const kv_cell *cell = &c->cells[p->peak_cell];
     kv_cell_pair_id(c, cell, id);
     kv_geometry_print(&c->geometries[cell->geometry], text);
-    return KV_FAIL(err, KV_ENOMEM, "%s at %s needs %" PRId64 " bytes a rank, %d ranks on a host of %.0f bytes; use fewer ranks a host or a smaller geometry",
+    return KV_FAIL(err, KV_ENOMEM,
+                   "%s at %s needs %" PRId64
+                   " bytes a rank, %d ranks on a host of %.0f bytes; use fewer ranks a host or a smaller geometry",
                    id, text, p->peak_bytes, ranks_here, have);
 }

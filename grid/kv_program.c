@@ -11,8 +11,8 @@
 
 static int print_version(void)
 {
-    printf("kvgrid %s (commit %s%s, %s, %s)\nNCCL %s\n", KV_SOURCE_VERSION, KV_SOURCE_COMMIT, KV_SOURCE_DIRTY ? ", changed" : "",
-           KV_SOURCE_FLAGS, __VERSION__, kv_tp_nccl_version());
+    printf("kvgrid %s (commit %s%s, %s, %s)\nNCCL %s\n", KV_SOURCE_VERSION, KV_SOURCE_COMMIT,
+           KV_SOURCE_DIRTY ? ", changed" : "", KV_SOURCE_FLAGS, __VERSION__, kv_tp_nccl_version());
     return kv_ask_finish(KV_EXIT_OK);
 }
 

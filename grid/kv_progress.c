@@ -48,7 +48,8 @@ void kv_progress_step(kv_progress *p, const kv_mpi_progress *now)
     p->last = now->seconds;
     const double share = now->cost_done / now->cost_total;
     const double left = share > 0 ? now->seconds * (1 - share) / share : 0;
-    snprintf(rates, sizeof rates, "%.3g positions/s  %.3g GB/s  %.0f s left", p->positions / now->seconds, p->moved_bytes / now->seconds * 1e-9, left);
+    snprintf(rates, sizeof rates, "%.3g positions/s  %.3g GB/s  %.0f s left", p->positions / now->seconds,
+             p->moved_bytes / now->seconds * 1e-9, left);
     if (p->ranks > 1) {
         const int who = slowest(p, &percent);
         snprintf(slow, sizeof slow, "  slowest rank %d (%.0f %% of its part)", who, percent);
@@ -58,11 +59,13 @@ void kv_progress_step(kv_progress *p, const kv_mpi_progress *now)
         const int full = (int)(share * BAR);
         for (int i = 0; i < BAR; i++) bar[i] = i < full ? '#' : '.';
         bar[BAR] = '\0';
-        fprintf(stderr, "\r[%s] %3.0f %%  %" PRId64 "/%" PRId64 " cells  %s%s\033[K", bar, share * 100, now->items_done, now->items_total, rates, slow);
+        fprintf(stderr, "\r[%s] %3.0f %%  %" PRId64 "/%" PRId64 " cells  %s%s\033[K", bar, share * 100, now->items_done,
+                now->items_total, rates, slow);
         fflush(stderr);
         p->drawn = true;
     } else {
-        fprintf(stderr, "kvgrid: %" PRId64 " of %" PRId64 " cells, %s%s\n", now->items_done, now->items_total, rates, slow);
+        fprintf(stderr, "kvgrid: %" PRId64 " of %" PRId64 " cells, %s%s\n", now->items_done, now->items_total, rates,
+                slow);
     }
 }
 

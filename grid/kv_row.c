@@ -18,7 +18,8 @@ kv_verdict kv_grade(bool refused, bool elements_differ, bool empty, const int32_
 
 bool kv_row_ran(const kv_row *r)
 {
-    return r->verdict == KV_VERDICT_EXACT_BYTE || r->verdict == KV_VERDICT_EXACT_TOKEN || r->verdict == KV_VERDICT_NOT_EXACT;
+    return r->verdict == KV_VERDICT_EXACT_BYTE || r->verdict == KV_VERDICT_EXACT_TOKEN ||
+           r->verdict == KV_VERDICT_NOT_EXACT;
 }
 
 json_t *kv_row_params_new(const kv_campaign *c, const kv_cell *cell)
@@ -86,21 +87,20 @@ static json_t *detail(const kv_campaign *c, const kv_row *r)
 
 static json_t *proof(const kv_campaign *c, const kv_row *r)
 {
-    const char *kind = r->verdict == KV_VERDICT_REFUSED ? KV_PROOF_FRONTIER
+    const char *kind = r->verdict == KV_VERDICT_REFUSED  ? KV_PROOF_FRONTIER
                        : r->verdict == KV_VERDICT_FAILED ? KV_PROOF_FAILED
                                                          : KV_PROOF_EXHAUSTIVE;
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "kind", kind,
-                     "unit_layers", number(r, r->unit_layers), "layers", number(r, r->layers), "positions_checked",
-                     number(r, r->checked), "positions_total", number(r, r->total), "source_positions_checked",
-                     number(r, r->source_checked), "source_positions_total", number(r, r->source_total),
-                     "source_bijective", truth(r, r->source_bijective), "dest_bijective", truth(r, r->dest_bijective),
-                     "source_padding_positions", number(r, r->source_padding), "dest_padding_positions",
-                     number(r, r->dest_padding), "unread_padding_positions", number(r, r->unread_padding),
-                     "roundtrip_diff_positions", number(r, r->diff_positions), "gather_payloads",
-                     number(r, r->gather_payloads), "gather_agrees", truth(r, r->gather_agrees), "decoded_tokens",
-                     tokens(r, r->decoded), "reference_tokens", tokens(r, r->reference), "logits_digest",
-                     text(r, r->logits_digest), "reference_logits_digest", text(r, r->reference_digest), "lemmas",
-                     lemma_list(r), "detail", detail(c, r));
+    return json_pack(
+        "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "kind", kind,
+        "unit_layers", number(r, r->unit_layers), "layers", number(r, r->layers), "positions_checked",
+        number(r, r->checked), "positions_total", number(r, r->total), "source_positions_checked",
+        number(r, r->source_checked), "source_positions_total", number(r, r->source_total), "source_bijective",
+        truth(r, r->source_bijective), "dest_bijective", truth(r, r->dest_bijective), "source_padding_positions",
+        number(r, r->source_padding), "dest_padding_positions", number(r, r->dest_padding), "unread_padding_positions",
+        number(r, r->unread_padding), "roundtrip_diff_positions", number(r, r->diff_positions), "gather_payloads",
+        number(r, r->gather_payloads), "gather_agrees", truth(r, r->gather_agrees), "decoded_tokens",
+        tokens(r, r->decoded), "reference_tokens", tokens(r, r->reference), "logits_digest", text(r, r->logits_digest),
+        "reference_logits_digest", text(r, r->reference_digest), "lemmas", lemma_list(r), "detail", detail(c, r));
 }
 
 json_t *kv_row_json_new(const kv_campaign *c, const kv_row *r)
@@ -112,13 +112,14 @@ json_t *kv_row_json_new(const kv_campaign *c, const kv_row *r)
     json_t *observations = json_object();
     for (int i = 0; observations != NULL && i < KV_OBS_COUNT; i++)
         json_object_set_new(observations, kv_obs_name((kv_obs)i), tri(r->observed[i]));
-    return json_pack("{s:s,s:s,s:s,s:s,s:i,s:o,s:b,s:s,s:o,s:o,s:o,s:o,s:{s:o,s:o},s:o,s:o}", "check", "pair", "pair_id", id,
-                     "src", c->catalogue.item[cell->src]->name, "dst", c->catalogue.item[cell->dst]->name, "geometry",
-                     cell->geometry, "params", kv_row_params_new(c, cell), "same_image", r->same_image, "verdict",
-                     kv_verdict_name((kv_verdict)r->verdict), "error_class",
-                     r->error_class >= 0 ? json_string(kv_errclass_name((kv_errclass)r->error_class)) : json_null(),
-                     "frontier_code", refused ? json_string(kv_layout_frontier_name((kv_layout_frontier)r->frontier)) : json_null(),
-                     "frontier_reason", refused ? json_string(r->reason) : json_null(), "transformations", word_list(r->words),
-                     "native_bytes", "src", number(r, r->native_bytes[0]), "dst", number(r, r->native_bytes[1]), "observations",
-                     observations, "proof", proof(c, r));
+    return json_pack(
+        "{s:s,s:s,s:s,s:s,s:i,s:o,s:b,s:s,s:o,s:o,s:o,s:o,s:{s:o,s:o},s:o,s:o}", "check", "pair", "pair_id", id, "src",
+        c->catalogue.item[cell->src]->name, "dst", c->catalogue.item[cell->dst]->name, "geometry", cell->geometry,
+        "params", kv_row_params_new(c, cell), "same_image", r->same_image, "verdict",
+        kv_verdict_name((kv_verdict)r->verdict), "error_class",
+        r->error_class >= 0 ? json_string(kv_errclass_name((kv_errclass)r->error_class)) : json_null(), "frontier_code",
+        refused ? json_string(kv_layout_frontier_name((kv_layout_frontier)r->frontier)) : json_null(),
+        "frontier_reason", refused ? json_string(r->reason) : json_null(), "transformations", word_list(r->words),
+        "native_bytes", "src", number(r, r->native_bytes[0]), "dst", number(r, r->native_bytes[1]), "observations",
+        observations, "proof", proof(c, r));
 }

@@ -15,7 +15,7 @@ typedef enum { KV_FALSE = 0, KV_TRUE = 1, KV_NULL = 2 } kv_tri;
 /* Everything a row holds beyond its cell. Plain data of fixed size: ranks run the same binary. Numbers are
  * null in the JSON where `ran` is false. */
 typedef struct {
-    int64_t cell; /* index in campaign.cells */
+    int64_t cell;        /* index in campaign.cells */
     int32_t verdict;     /* kv_verdict */
     int32_t error_class; /* kv_errclass, -1 if none */
     int32_t frontier;    /* kv_layout_frontier */

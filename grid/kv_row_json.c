@@ -40,7 +40,8 @@ static bool take_verdict(const json_t *row, kv_row *r)
 {
     kv_verdict v;
     kv_errclass e;
-    const char *verdict = json_string_value(json_object_get(row, "verdict")), *code = json_string_value(json_object_get(row, "frontier_code"));
+    const char *verdict = json_string_value(json_object_get(row, "verdict")),
+               *code = json_string_value(json_object_get(row, "frontier_code"));
     const char *error = json_string_value(json_object_get(row, "error_class"));
     if (verdict == NULL || !kv_verdict_parse(verdict, &v)) return false;
     r->verdict = (int32_t)v;
@@ -82,7 +83,8 @@ static bool take_proof(const json_t *proof, kv_row *r)
     r->finite = json_is_integer(json_object_get(detail, "worst_relative_error_ppm"));
     r->worst_ppm = number(detail, "worst_relative_error_ppm");
     return take_text(json_object_get(proof, "logits_digest"), r->logits_digest, sizeof r->logits_digest) &&
-           take_text(json_object_get(proof, "reference_logits_digest"), r->reference_digest, sizeof r->reference_digest);
+           take_text(json_object_get(proof, "reference_logits_digest"), r->reference_digest,
+                     sizeof r->reference_digest);
 }
 
 kv_rc kv_row_of_json(const json_t *row, int64_t cell, kv_row *out, kv_err *err)

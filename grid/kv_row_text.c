@@ -13,15 +13,44 @@ typedef struct {
     int64_t least, most;
 } field;
 
-#define N(name_, least_, most_) {offsetof(kv_row, name_), false, least_, most_}
-#define W(name_) {offsetof(kv_row, name_), true, 0, KV_JSON_INT_MAX}
-static const field fields[] = {
-    N(verdict, 0, KV_VERDICT_COUNT - 1), N(error_class, -1, KV_ERRCLASS_COUNT - 1),
-    N(frontier, 0, KV_X4_GEOMETRY_UNREPRESENTABLE), N(words, 0, ((int64_t)1 << KV_W_COUNT) - 1), N(same_image, 0, 1), N(ran, 0, 1),
-    N(observed[0], 0, KV_NULL), N(observed[1], 0, KV_NULL), N(observed[2], 0, KV_NULL), N(observed[3], 0, KV_NULL),
-    W(native_bytes[0]), W(native_bytes[1]), W(unit_layers), W(layers), W(checked), W(total), W(source_checked), W(source_total),
-    N(source_bijective, 0, 1), N(dest_bijective, 0, 1), W(source_padding), W(dest_padding), W(unread_padding), W(diff_positions),
-    N(gather_payloads, 0, 1 << 16), N(gather_agrees, 0, 1), N(converts, 0, 1), N(values_preserved, 0, 1), N(finite, 0, 1), W(worst_ppm)};
+#define N(name_, least_, most_)                                                                                        \
+    {                                                                                                                  \
+        offsetof(kv_row, name_), false, least_, most_                                                                  \
+    }
+#define W(name_)                                                                                                       \
+    {                                                                                                                  \
+        offsetof(kv_row, name_), true, 0, KV_JSON_INT_MAX                                                              \
+    }
+static const field fields[] = {N(verdict, 0, KV_VERDICT_COUNT - 1),
+                               N(error_class, -1, KV_ERRCLASS_COUNT - 1),
+                               N(frontier, 0, KV_X4_GEOMETRY_UNREPRESENTABLE),
+                               N(words, 0, ((int64_t)1 << KV_W_COUNT) - 1),
+                               N(same_image, 0, 1),
+                               N(ran, 0, 1),
+                               N(observed[0], 0, KV_NULL),
+                               N(observed[1], 0, KV_NULL),
+                               N(observed[2], 0, KV_NULL),
+                               N(observed[3], 0, KV_NULL),
+                               W(native_bytes[0]),
+                               W(native_bytes[1]),
+                               W(unit_layers),
+                               W(layers),
+                               W(checked),
+                               W(total),
+                               W(source_checked),
+                               W(source_total),
+                               N(source_bijective, 0, 1),
+                               N(dest_bijective, 0, 1),
+                               W(source_padding),
+                               W(dest_padding),
+                               W(unread_padding),
+                               W(diff_positions),
+                               N(gather_payloads, 0, 1 << 16),
+                               N(gather_agrees, 0, 1),
+                               N(converts, 0, 1),
+                               N(values_preserved, 0, 1),
+                               N(finite, 0, 1),
+                               W(worst_ppm)};
 #define N_FIELDS (sizeof fields / sizeof fields[0])
 
 static int64_t get(const kv_row *r, const field *f)

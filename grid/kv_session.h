@@ -23,10 +23,10 @@ typedef struct {
     kv_plan plan;
     kv_runner runner;
     kv_demand demand;
-    bool *done;       /* cells whose rows stood in the journal; the same on all ranks */
-    int64_t *todo;    /* the others */
+    bool *done;    /* cells whose rows stood in the journal; the same on all ranks */
+    int64_t *todo; /* the others */
     int64_t n_todo;
-    uint64_t *costs;  /* of each item: the cells to do, then the controls and limits */
+    uint64_t *costs; /* of each item: the cells to do, then the controls and limits */
     struct timespec begin;
     char started[32];
     /* rank 0 only */
@@ -34,8 +34,8 @@ typedef struct {
     char *out_path;
     kv_key *key;
     kv_diff *baseline; /* to compare with, or NULL */
-    kv_row *rows;   /* by cell */
-    int32_t *ranks; /* who ran a cell, by cell */
+    kv_row *rows;      /* by cell */
+    int32_t *ranks;    /* who ran a cell, by cell */
     kv_journal *journal;
     int64_t n_resumed;
     json_t *assured[KV_ASSURANCE_ITEMS]; /* made by the ranks that got these items */

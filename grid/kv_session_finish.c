@@ -24,10 +24,11 @@ static json_t *failures_new(const kv_session *s)
         char id[KV_PAIR_ID_TEXT];
         const char *host = strchr(r->failed_at, ' ');
         kv_cell_pair_id(&s->c, &s->c.cells[i], id);
-        json_array_append_new(list, json_pack("{s:s,s:s,s:i,s:o,s:s,s:i,s:s,s:s,s:s}", "check", "pair", "pair_id", id, "geometry",
-                                              s->c.cells[i].geometry, "params", kv_row_params_new(&s->c, &s->c.cells[i]), "error_class",
-                                              kv_errclass_name((kv_errclass)r->error_class), "rank", rank_of(r->failed_at), "host",
-                                              host != NULL ? host + 1 : "", "device", "cpu", "text", r->reason));
+        json_array_append_new(
+            list, json_pack("{s:s,s:s,s:i,s:o,s:s,s:i,s:s,s:s,s:s}", "check", "pair", "pair_id", id, "geometry",
+                            s->c.cells[i].geometry, "params", kv_row_params_new(&s->c, &s->c.cells[i]), "error_class",
+                            kv_errclass_name((kv_errclass)r->error_class), "rank", rank_of(r->failed_at), "host",
+                            host != NULL ? host + 1 : "", "device", "cpu", "text", r->reason));
     }
     return list;
 }
@@ -45,7 +46,9 @@ static kv_rc assure(kv_session *s, kv_assurance *a, kv_err *err)
 
 static kv_rc certify(kv_session *s, json_t **doc, kv_buf *bytes, kv_err *err)
 {
-    kv_run_facts facts = {.ranks = kv_mpi_size(s->m), .devices = s->devices, .versions = s->versions,
+    kv_run_facts facts = {.ranks = kv_mpi_size(s->m),
+                          .devices = s->devices,
+                          .versions = s->versions,
                           .failures = failures_new(s),
                           .elapsed_ms = (int64_t)(kv_session_seconds(s) * 1e3)};
     memcpy(facts.started, s->started, sizeof facts.started);
@@ -65,10 +68,13 @@ static kv_rc certify(kv_session *s, json_t **doc, kv_buf *bytes, kv_err *err)
 /* Says how it went; *code is the exit code. */
 static kv_rc tell(const kv_session *s, const json_t *doc, int *code, kv_err *err)
 {
-    const kv_gate_facts facts = {&s->c, s->rows, doc, s->baseline, s->o->baseline, s->o->accept_redeclared != 0, s->o->allow_unproven != 0};
+    const kv_gate_facts facts = {
+        &s->c, s->rows, doc, s->baseline, s->o->baseline, s->o->accept_redeclared != 0, s->o->allow_unproven != 0};
     kv_gate gate = {0};
     kv_rc rc = kv_gate_judge(&facts, &gate, err);
-    if (rc == KV_OK) rc = s->o->json ? kv_gate_print_json(&facts, &gate, s->out_path, err) : kv_gate_print_text(&facts, s->out_path, err);
+    if (rc == KV_OK)
+        rc = s->o->json ? kv_gate_print_json(&facts, &gate, s->out_path, err)
+                        : kv_gate_print_text(&facts, s->out_path, err);
     *code = gate.code;
     kv_gate_free(&gate);
     return rc;

@@ -29,7 +29,8 @@ static kv_rc prepare_root(kv_session *s, kv_err *err)
     KV_TRY(rc, out, kv_key_load(key_path, pass, &s->key, err));
     char name[KV_NAME_MAX + 64];
     if (s->c.parts > 1)
-        snprintf(name, sizeof name, "%s.part-%lld-of-%lld.cert.json", s->c.name, (long long)s->c.part, (long long)s->c.parts);
+        snprintf(name, sizeof name, "%s.part-%lld-of-%lld.cert.json", s->c.name, (long long)s->c.part,
+                 (long long)s->c.parts);
     else
         snprintf(name, sizeof name, "%s.cert.json", s->c.name);
     s->out_path = kv_strdup(s->o->out != NULL ? s->o->out : name);
@@ -69,7 +70,8 @@ static kv_rc read_state(kv_session *s, kv_err *err)
     char digest[KV_HASH_HEX];
     if (s->o->state == NULL) return KV_OK;
     kv_rc rc = kv_doc_campaign_digest(&s->c, digest, err);
-    if (rc == KV_OK) rc = kv_journal_open(s->o->state, &s->c, digest, s->rows, s->done, &s->n_resumed, &s->journal, err);
+    if (rc == KV_OK)
+        rc = kv_journal_open(s->o->state, &s->c, digest, s->rows, s->done, &s->n_resumed, &s->journal, err);
     return rc;
 }
 
@@ -96,7 +98,8 @@ out:
 static kv_rc open_device(kv_session *s, kv_err *err)
 {
     if (s->o->device != NULL && strcmp(s->o->device, "cuda") == 0)
-        return KV_FAIL(err, KV_EUNSUP, "--device cuda: this version computes on the CPU only; use --device cpu or auto");
+        return KV_FAIL(err, KV_EUNSUP,
+                       "--device cuda: this version computes on the CPU only; use --device cpu or auto");
     return kv_device_cpu_new(&s->runner.dev, err);
 }
 

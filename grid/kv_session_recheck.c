@@ -57,11 +57,14 @@ static kv_rc judge(kv_session *s, const second_look *look, const kv_row *second,
 {
     kv_row *row = &s->rows[look->cell];
     if (second->verdict == KV_VERDICT_FAILED || agree(row, second)) return KV_OK;
-    kv_row failed = {.cell = row->cell, .words = row->words, .error_class = KV_ERRCLASS_DEVICE, .verdict = KV_VERDICT_FAILED};
+    kv_row failed = {
+        .cell = row->cell, .words = row->words, .error_class = KV_ERRCLASS_DEVICE, .verdict = KV_VERDICT_FAILED};
     for (int i = 0; i < KV_OBS_COUNT; i++) failed.observed[i] = KV_NULL;
-    snprintf(failed.reason, sizeof failed.reason, "two ranks disagree: rank %d on %.60s (%s) says %s, rank %d on %.60s (%s) says %s", look->rank,
-             kv_mpi_host_view(s->m, look->rank), s->runner.dev->ops->kind, kv_verdict_name((kv_verdict)row->verdict), look->other,
-             kv_mpi_host_view(s->m, look->other), s->runner.dev->ops->kind, kv_verdict_name((kv_verdict)second->verdict));
+    snprintf(failed.reason, sizeof failed.reason,
+             "two ranks disagree: rank %d on %.60s (%s) says %s, rank %d on %.60s (%s) says %s", look->rank,
+             kv_mpi_host_view(s->m, look->rank), s->runner.dev->ops->kind, kv_verdict_name((kv_verdict)row->verdict),
+             look->other, kv_mpi_host_view(s->m, look->other), s->runner.dev->ops->kind,
+             kv_verdict_name((kv_verdict)second->verdict));
     snprintf(failed.failed_at, sizeof failed.failed_at, "%d %.140s", look->rank, kv_mpi_host_view(s->m, look->rank));
     *row = failed;
     return s->journal != NULL ? kv_journal_add(s->journal, &s->c, row, err) : KV_OK;
@@ -143,7 +146,8 @@ kv_rc kv_session_recheck(kv_session *s, kv_err *err)
     const second_look *list = (const second_look *)(const void *)looks.data;
     const int64_t rounds = rounds_of(s, list, n);
     if (kv_session_is_root(s) && !s->progress.off)
-        fprintf(stderr, "kvgrid: %" PRId64 " cells run again on another rank%s\n", n, kv_mpi_size(s->m) == 1 ? " (there is only one)" : "");
+        fprintf(stderr, "kvgrid: %" PRId64 " cells run again on another rank%s\n", n,
+                kv_mpi_size(s->m) == 1 ? " (there is only one)" : "");
     for (int64_t round = 0; round < rounds; round++) KV_TRY(rc, out, one_round(s, list, n, round, err));
 out:
     kv_buf_free(&looks);

@@ -56,7 +56,8 @@ double kv_session_seconds(const kv_session *s)
 static void set_now(const kv_session *s, const char *what)
 {
     char text[NOW_TEXT];
-    const int n = snprintf(text, sizeof text, "kvgrid: rank %d on %s: %s\n", kv_mpi_rank(s->m), kv_mpi_host_view(s->m, kv_mpi_rank(s->m)), what);
+    const int n = snprintf(text, sizeof text, "kvgrid: rank %d on %s: %s\n", kv_mpi_rank(s->m),
+                           kv_mpi_host_view(s->m, kv_mpi_rank(s->m)), what);
     now_length = 0;
     memcpy(now_text, text, sizeof text);
     now_length = n < NOW_TEXT ? n : NOW_TEXT - 1;
@@ -85,7 +86,8 @@ static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
     if (rc == KV_OK) rc = kv_fault_cell(kv_mpi_rank(s->m), &row, err);
     if (rc != KV_OK) return rc;
     if (row.verdict == KV_VERDICT_FAILED)
-        snprintf(row.failed_at, sizeof row.failed_at, "%d %.140s", kv_mpi_rank(s->m), kv_mpi_host_view(s->m, kv_mpi_rank(s->m)));
+        snprintf(row.failed_at, sizeof row.failed_at, "%d %.140s", kv_mpi_rank(s->m),
+                 kv_mpi_host_view(s->m, kv_mpi_rank(s->m)));
     return kv_buf_append(result, &row, sizeof row, err);
 }
 
@@ -93,7 +95,8 @@ static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, siz
 {
     kv_session *s = ctx;
     if (item >= s->n_todo) return kv_json_parse(bytes, n, KV_JSON_BYTES_MAX, &s->assured[item - s->n_todo], err);
-    const kv_merge merge = {.c = &s->c, .todo = s->todo, .n_todo = s->n_todo, .rows = s->rows, .ranks = s->ranks, .journal = s->journal};
+    const kv_merge merge = {
+        .c = &s->c, .todo = s->todo, .n_todo = s->n_todo, .rows = s->rows, .ranks = s->ranks, .journal = s->journal};
     const kv_rc rc = kv_merge_take(&merge, item, rank, bytes, n, err);
     if (rc != KV_OK) return rc;
     const kv_row *row = &s->rows[s->todo[item]];
@@ -124,13 +127,22 @@ kv_rc kv_session_compute(kv_session *s, kv_err *err)
     const bool root = kv_session_is_root(s);
     kv_rc rc = kv_mpi_agree(s->m, make_costs(s, err), err);
     if (rc != KV_OK) return rc;
-    const kv_mpi_job job = {.n_items = s->n_todo + KV_ASSURANCE_ITEMS, .costs = s->costs, .ctx = s, .run_item = run_item,
-                            .on_result = on_result, .on_progress = on_progress, .stop = &stop_asked};
+    const kv_mpi_job job = {.n_items = s->n_todo + KV_ASSURANCE_ITEMS,
+                            .costs = s->costs,
+                            .ctx = s,
+                            .run_item = run_item,
+                            .on_result = on_result,
+                            .on_progress = on_progress,
+                            .stop = &stop_asked};
     catch_signals();
-    KV_TRY(rc, out, kv_mpi_agree(s->m, kv_progress_start(&s->progress, s->o->progress != NULL && strcmp(s->o->progress, "none") == 0,
-                                                         kv_mpi_size(s->m), err), err));
+    KV_TRY(rc, out,
+           kv_mpi_agree(s->m,
+                        kv_progress_start(&s->progress, s->o->progress != NULL && strcmp(s->o->progress, "none") == 0,
+                                          kv_mpi_size(s->m), err),
+                        err));
     if (root && s->n_resumed > 0 && !s->progress.off)
-        fprintf(stderr, "kvgrid: %" PRId64 " of %zu cells stand in %s/journal\n", s->n_resumed, s->c.n_cells, s->o->state);
+        fprintf(stderr, "kvgrid: %" PRId64 " of %zu cells stand in %s/journal\n", s->n_resumed, s->c.n_cells,
+                s->o->state);
     rc = kv_mpi_handout(s->m, &job, err);
 out:
     kv_progress_end(&s->progress);

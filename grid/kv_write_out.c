@@ -14,15 +14,18 @@ extern const kv_embedded kv_builtin_models[];
 
 kv_rc kv_models_new(json_t **out, kv_err *err)
 {
-    return kv_json_load_strict((const char *)kv_builtin_models[0].bytes, kv_builtin_models[0].n, "built-in models", out, err);
+    return kv_json_load_strict((const char *)kv_builtin_models[0].bytes, kv_builtin_models[0].n, "built-in models", out,
+                               err);
 }
 
 /* ---- ranges ----------------------------------------------------------------------------- */
 
-static kv_rc range_steps(json_t *list, int64_t from, int64_t to, int64_t step, int64_t times, const char *where, kv_err *err)
+static kv_rc range_steps(json_t *list, int64_t from, int64_t to, int64_t step, int64_t times, const char *where,
+                         kv_err *err)
 {
     for (int64_t v = from; v <= to;) {
-        if (json_array_size(list) >= RANGE_MAX) return KV_FAIL(err, KV_EFORMAT, "%s: more than %d values", where, RANGE_MAX);
+        if (json_array_size(list) >= RANGE_MAX)
+            return KV_FAIL(err, KV_EFORMAT, "%s: more than %d values", where, RANGE_MAX);
         json_array_append_new(list, json_integer((json_int_t)v));
         if (times > 0 ? !kv_mul_i64(v, times, &v) : !kv_add_i64(v, step, &v)) break;
     }
@@ -46,7 +49,10 @@ static kv_rc add_values(json_t *list, json_t *v, const char *where, kv_err *err)
     KV_TRY(rc, out, kv_json_get_int(v, "step", 1, most, where, &step, err));
     KV_TRY(rc, out, kv_json_get_int(v, "times", 2, most, where, &times, err));
     if (from < 0 || to < from || (step > 0 && times > 0) || (times > 0 && from == 0))
-        return KV_FAIL(err, KV_EFORMAT, "%s: a range is {\"from\": a, \"to\": b} with a <= b, and \"step\" (default 1) or \"times\" (a > 0)", where);
+        return KV_FAIL(
+            err, KV_EFORMAT,
+            "%s: a range is {\"from\": a, \"to\": b} with a <= b, and \"step\" (default 1) or \"times\" (a > 0)",
+            where);
     rc = range_steps(list, from, to, step > 0 ? step : 1, times, where, err);
 out:
     return rc;
@@ -58,12 +64,14 @@ static kv_rc write_out_field(json_t *geometry, const char *key, const char *wher
     bool ranges = json_is_object(v);
     char place[KV_ERR_TEXT];
     kv_rc rc = KV_OK;
-    for (size_t i = 0; json_is_array(v) && i < json_array_size(v); i++) ranges = ranges || json_is_object(json_array_get(v, i));
+    for (size_t i = 0; json_is_array(v) && i < json_array_size(v); i++)
+        ranges = ranges || json_is_object(json_array_get(v, i));
     if (!ranges) return KV_OK;
     snprintf(place, sizeof place, "%.500s: \"%s\"", where, key);
     list = json_array();
     if (json_is_object(v)) rc = add_values(list, v, place, err);
-    for (size_t i = 0; rc == KV_OK && json_is_array(v) && i < json_array_size(v); i++) rc = add_values(list, json_array_get(v, i), place, err);
+    for (size_t i = 0; rc == KV_OK && json_is_array(v) && i < json_array_size(v); i++)
+        rc = add_values(list, json_array_get(v, i), place, err);
     if (rc == KV_OK) json_object_set(geometry, key, list);
     json_decref(list);
     return rc;
@@ -74,17 +82,19 @@ static kv_rc write_out_field(json_t *geometry, const char *key, const char *wher
 static const json_t *find_model(const json_t *models, const char *name)
 {
     for (size_t i = 0; i < json_array_size(models); i++)
-        if (strcmp(json_string_value(json_object_get(json_array_get(models, i), "name")), name) == 0) return json_array_get(models, i);
+        if (strcmp(json_string_value(json_object_get(json_array_get(models, i), "name")), name) == 0)
+            return json_array_get(models, i);
     return NULL;
 }
 
-static kv_rc add_model(json_t *out, const json_t *geometry, const json_t *models, const json_t *name, const char *where, kv_err *err)
+static kv_rc add_model(json_t *out, const json_t *geometry, const json_t *models, const json_t *name, const char *where,
+                       kv_err *err)
 {
     static const char *const fields[] = {"layers", "kv_heads", "head_dim"};
     const json_t *m = json_is_string(name) ? find_model(models, json_string_value(name)) : NULL;
     if (m == NULL)
-        return KV_FAIL(err, KV_EFORMAT, "%s: \"model\": \"%s\" is not known; kvgrid layouts --models lists the presets", where,
-                       json_is_string(name) ? json_string_value(name) : "(not a text)");
+        return KV_FAIL(err, KV_EFORMAT, "%s: \"model\": \"%s\" is not known; kvgrid layouts --models lists the presets",
+                       where, json_is_string(name) ? json_string_value(name) : "(not a text)");
     json_t *g = json_copy((json_t *)(uintptr_t)geometry);
     json_object_del(g, "model");
     for (int i = 0; i < 3; i++)
@@ -147,7 +157,8 @@ static kv_rc check_used(const json_t *patterns, const char *key, const json_t *n
     for (size_t i = 0; i < json_array_size(patterns); i++) {
         const char *p = json_string_value(json_array_get(patterns, i));
         bool used = false;
-        for (size_t k = 0; !used && k < json_array_size(names); k++) used = kv_pattern_match(p, json_string_value(json_array_get(names, k)));
+        for (size_t k = 0; !used && k < json_array_size(names); k++)
+            used = kv_pattern_match(p, json_string_value(json_array_get(names, k)));
         if (!used) return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\": nothing is called \"%s\"", where, key, p);
     }
     return KV_OK;
@@ -164,7 +175,8 @@ static kv_rc write_out_exclude(json_t *spec, const kv_catalogue *all, const char
     for (size_t i = 0; i < all->n; i++) {
         const char *name = all->item[i]->name;
         json_array_append_new(names, json_string(name));
-        if ((select == NULL || matches_any(select, name)) && !matches_any(exclude, name)) json_array_append_new(kept, json_string(name));
+        if ((select == NULL || matches_any(select, name)) && !matches_any(exclude, name))
+            json_array_append_new(kept, json_string(name));
     }
     KV_TRY(rc, out, check_used(exclude, "exclude", names, where, err));
     json_object_set(spec, "select", kept);

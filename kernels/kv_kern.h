@@ -20,10 +20,10 @@ typedef struct kv_image kv_image;
 
 /* Result of the index probe of one native space. */
 typedef struct {
-    int64_t checked;     /* positions walked */
-    int64_t padding;     /* of them, positions that hold no element */
-    int64_t bad;         /* positions where forward(inverse(p)) != p, the walk disagrees, or an element is hit twice */
-    int64_t first_bad;   /* -1 if none */
+    int64_t checked;      /* positions walked */
+    int64_t padding;      /* of them, positions that hold no element */
+    int64_t bad;          /* positions where forward(inverse(p)) != p, the walk disagrees, or an element is hit twice */
+    int64_t first_bad;    /* -1 if none */
     int64_t elements_hit; /* canonical elements hit exactly once */
 } kv_probe_result;
 
@@ -36,16 +36,16 @@ typedef struct {
 
 /* Result of collecting round-trip differences over the payloads of a unit. */
 typedef struct {
-    int64_t differing;        /* positions that differed for at least one payload */
-    int64_t outside_padding;  /* of them, positions that hold an element */
-    int64_t first_outside;    /* -1 if none */
+    int64_t differing;       /* positions that differed for at least one payload */
+    int64_t outside_padding; /* of them, positions that hold an element */
+    int64_t first_outside;   /* -1 if none */
 } kv_diffset_result;
 
 /* How far a conversion moved the values (token payload, source image against translated image). */
 typedef struct {
-    bool preserved;      /* every value is the same number */
-    bool finite;         /* every value on both sides is finite and no source value is 0 */
-    int64_t worst_ppm;   /* largest |difference| / |source value| in parts per million, rounded */
+    bool preserved;    /* every value is the same number */
+    bool finite;       /* every value on both sides is finite and no source value is 0 */
+    int64_t worst_ppm; /* largest |difference| / |source value| in parts per million, rounded */
 } kv_drift_result;
 
 /* Positions that differed for some payload: a bit for each position of one unit. Opaque, host or device. */

@@ -35,7 +35,8 @@ static bool position_ok(const kv_index *ix, const kv_walk *w, unsigned char *hit
     }
     if (!same_place(&c, &walked) || kv_index_forward(ix, &c) != w->position) return false;
     const int64_t n = kv_index_canonical(ix, &c);
-    if (c.layer < 0 || c.layer >= ix->layers || c.head < 0 || c.head >= ix->heads || n < 0 || n >= ix->elements) return false;
+    if (c.layer < 0 || c.layer >= ix->layers || c.head < 0 || c.head >= ix->heads || n < 0 || n >= ix->elements)
+        return false;
     if (set_bit(hit, n)) return false;
     r->elements_hit++;
     return true;
@@ -168,9 +169,10 @@ kv_rc kv_cpu_drift(kv_device *d, const kv_index *s, const kv_image *src, const k
     for (; w.position < s->native; kv_walk_next(s, &w)) {
         kv_coord c;
         if (!kv_walk_coord(s, &w, &c)) continue;
-        const double a = (double)kv_num_float(kv_num_to_f32((kv_elem)s->element, kv_num_load((kv_elem)s->element, src->data, w.position)));
-        const double b = (double)kv_num_float(kv_num_to_f32((kv_elem)t->element,
-                                                            kv_num_load((kv_elem)t->element, dst->data, kv_index_forward(t, &c))));
+        const double a = (double)kv_num_float(
+            kv_num_to_f32((kv_elem)s->element, kv_num_load((kv_elem)s->element, src->data, w.position)));
+        const double b = (double)kv_num_float(
+            kv_num_to_f32((kv_elem)t->element, kv_num_load((kv_elem)t->element, dst->data, kv_index_forward(t, &c))));
         if (!isfinite(a) || !isfinite(b) || a == 0) {
             r.finite = false;
             r.preserved = r.preserved && a == b;

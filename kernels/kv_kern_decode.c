@@ -16,8 +16,8 @@ static kv_rc decode_dense(const kv_index *ix, kv_elem e, const kv_image *scratch
     kv_token_ctx *ctx = NULL;
     kv_token_out got;
     const unsigned char *v = scratch->data + ix->tokens * ix->heads * ix->lanes[0] * kv_elem_bytes(e);
-    kv_rc rc = kv_token_ctx_new(seed, model_layer, ix->heads, ix->lanes[0], ix->lanes[1] > 0 ? ix->lanes[1] : ix->lanes[0],
-                                &ctx, err);
+    kv_rc rc = kv_token_ctx_new(seed, model_layer, ix->heads, ix->lanes[0],
+                                ix->lanes[1] > 0 ? ix->lanes[1] : ix->lanes[0], &ctx, err);
     if (rc != KV_OK) return rc;
     if (ix->halves == 1) v = scratch->data; /* latent: the row is its own value */
     rc = kv_token_decode(ctx, e, ix->tokens, scratch->data, v, &got, err);
@@ -32,20 +32,23 @@ static kv_rc room_for_layer(const kv_index *ix, kv_elem e, const kv_image *scrat
 {
     const int64_t bytes = ix->tokens * ix->heads * (ix->lanes[0] + ix->lanes[1]) * kv_elem_bytes(e);
     if (scratch->capacity >= bytes) return KV_OK;
-    return KV_FAIL(err, KV_EBUG, "a layer of %" PRId64 " bytes does not fit scratch of %" PRId64, bytes, scratch->capacity);
+    return KV_FAIL(err, KV_EBUG, "a layer of %" PRId64 " bytes does not fit scratch of %" PRId64, bytes,
+                   scratch->capacity);
 }
 
 /* Where the next element of one layer's dense order comes from. */
 typedef uint32_t (*fetch_fn)(const void *ctx, const kv_coord *c);
 
-static void gather_layer(const kv_index *ix, kv_elem e, int64_t layer, fetch_fn fetch, const void *ctx, kv_image *scratch)
+static void gather_layer(const kv_index *ix, kv_elem e, int64_t layer, fetch_fn fetch, const void *ctx,
+                         kv_image *scratch)
 {
     int64_t n = 0;
     kv_coord c = {.layer = layer};
     for (c.kv = 0; c.kv < ix->halves; c.kv++)
         for (c.token = 0; c.token < ix->tokens; c.token++)
             for (c.head = 0; c.head < ix->heads; c.head++)
-                for (c.lane = 0; c.lane < ix->lanes[c.kv]; c.lane++) kv_num_store(e, scratch->data, n++, fetch(ctx, &c));
+                for (c.lane = 0; c.lane < ix->lanes[c.kv]; c.lane++)
+                    kv_num_store(e, scratch->data, n++, fetch(ctx, &c));
 }
 
 typedef struct {

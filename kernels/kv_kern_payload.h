@@ -24,9 +24,9 @@
 
 typedef struct {
     uint64_t seed;
-    int64_t tokens;   /* of the geometry */
-    int64_t kv_heads; /* of the whole model */
-    int64_t lanes[2]; /* row widths of K and V */
+    int64_t tokens;      /* of the geometry */
+    int64_t kv_heads;    /* of the whole model */
+    int64_t lanes[2];    /* row widths of K and V */
     int64_t first_layer; /* number in the model of the unit's layer 0 */
     int64_t first_head;  /* number in the model of the layout's head 0 */
     int32_t kind;

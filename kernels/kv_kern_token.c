@@ -452,9 +452,11 @@ kv_rc kv_token_decode(const kv_token_ctx *ctx, kv_elem elem, int64_t tokens, con
     int64_t floats;
     s.k = (half){.src = k, .dim = ctx->dim_k, .pad = ctx->pad_k};
     s.v = (half){.src = v, .dim = ctx->dim_v, .pad = ctx->pad_v};
-    if (!plan_scratch(&s, &floats)) return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %lld tokens", (long long)tokens);
+    if (!plan_scratch(&s, &floats))
+        return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %lld tokens", (long long)tokens);
     float *scratch = kv_alloc((size_t)floats, sizeof *scratch);
-    if (scratch == NULL) return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %lld floats of scratch", (long long)floats);
+    if (scratch == NULL)
+        return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %lld floats of scratch", (long long)floats);
     lay_out(&s, scratch);
     int32_t token = ctx->start;
     for (int32_t step = 0; step < STEPS; step++) {

@@ -19,8 +19,8 @@
 /* Strides of one half of one side, in positions. */
 typedef struct {
     int64_t base, layer, head;
-    int64_t tokens, lanes;   /* allocated: tail and pad lanes included */
-    int64_t *token, *lane;   /* offset tables of those lengths */
+    int64_t tokens, lanes; /* allocated: tail and pad lanes included */
+    int64_t *token, *lane; /* offset tables of those lengths */
 } side;
 
 /* What moves: one half. */
@@ -145,7 +145,8 @@ static void move_rows(const half_move *m, int64_t s0, int64_t t0, int64_t heads)
     static void move_fixed_##bytes_(const half_move *m, int64_t to, int64_t from, int64_t tile, int64_t end)           \
     {                                                                                                                  \
         for (int64_t t = tile; t < end; t++)                                                                           \
-            memcpy(m->dst + (to + m->t.token[t]) * m->to_bytes, m->src + (from + m->s.token[t]) * m->to_bytes, bytes_); \
+            memcpy(m->dst + (to + m->t.token[t]) * m->to_bytes, m->src + (from + m->s.token[t]) * m->to_bytes,         \
+                   bytes_);                                                                                            \
     }
 MOVE_FIXED(8)
 MOVE_FIXED(16)
@@ -230,11 +231,13 @@ static bool turn_block(const half_move *m, int64_t s0, int64_t t0, int64_t tok, 
     const uint16_t *src = (const uint16_t *)(const void *)m->src + s0 + m->s.token[tok] + m->s.lane[lane];
     uint16_t *dst = (uint16_t *)(void *)m->dst + t0 + m->t.token[tok] + m->t.lane[lane];
     int64_t src_row, dst_row;
-    if (together(m->s.lane, lane) && together(m->t.token, tok) && even(m->s.token, tok, &src_row) && even(m->t.lane, lane, &dst_row)) {
+    if (together(m->s.lane, lane) && together(m->t.token, tok) && even(m->s.token, tok, &src_row) &&
+        even(m->t.lane, lane, &dst_row)) {
         kv_tile_turn_u16(src, src_row, dst, dst_row);
         return true;
     }
-    if (together(m->s.token, tok) && together(m->t.lane, lane) && even(m->s.lane, lane, &src_row) && even(m->t.token, tok, &dst_row)) {
+    if (together(m->s.token, tok) && together(m->t.lane, lane) && even(m->s.lane, lane, &src_row) &&
+        even(m->t.token, tok, &dst_row)) {
         kv_tile_turn_u16(src, src_row, dst, dst_row);
         return true;
     }
@@ -242,8 +245,8 @@ static bool turn_block(const half_move *m, int64_t s0, int64_t t0, int64_t tok, 
 }
 
 /* A tile of 16-bit elements in blocks of 8 x 8; what does not fit a block goes element by element. */
-static void move_blocks(const half_move *m, int64_t s0, int64_t t0, int64_t tok0, int64_t tok1, int64_t lane0, int64_t lane1,
-                        bool along_tokens)
+static void move_blocks(const half_move *m, int64_t s0, int64_t t0, int64_t tok0, int64_t tok1, int64_t lane0,
+                        int64_t lane1, bool along_tokens)
 {
     for (int64_t lane = lane0; lane < lane1; lane += KV_TILE)
         for (int64_t tok = tok0; tok < tok1; tok += KV_TILE) {

@@ -68,7 +68,8 @@ static kv_rc load_file(kv_catalogue *c, const char *path, kv_err *err)
     KV_TRY(rc, out, kv_json_load_strict(bytes.data, bytes.len, path, &v, err));
     if (json_is_array(v)) {
         if (json_array_size(v) == 0) rc = KV_FAIL(err, KV_EFORMAT, "%s: an empty list declares no layout", path);
-        for (size_t i = 0; rc == KV_OK && i < json_array_size(v); i++) rc = take_value(c, json_array_get(v, i), path, err);
+        for (size_t i = 0; rc == KV_OK && i < json_array_size(v); i++)
+            rc = take_value(c, json_array_get(v, i), path, err);
     } else {
         rc = take_value(c, v, path, err);
     }

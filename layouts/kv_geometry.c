@@ -7,7 +7,8 @@
 static kv_rc check_range(const char *field, int64_t v, int64_t least, int64_t most, kv_err *err)
 {
     if (v >= least && v <= most) return KV_OK;
-    return KV_FAIL(err, KV_EINVAL, "geometry: %s is %" PRId64 ", must be %" PRId64 " to %" PRId64, field, v, least, most);
+    return KV_FAIL(err, KV_EINVAL, "geometry: %s is %" PRId64 ", must be %" PRId64 " to %" PRId64, field, v, least,
+                   most);
 }
 
 kv_rc kv_geometry_check(const kv_geometry *g, kv_err *err)
@@ -36,7 +37,8 @@ static kv_rc parse_part(const char *part, kv_geometry *g, unsigned *seen, kv_err
         *seen |= 1U << k;
         if (k == 5) {
             if (!kv_elem_parse(eq + 1, &g->element))
-                return KV_FAIL(err, KV_EINVAL, "geometry: element \"%s\" is unknown (f16, bf16, f32, fp8_e4m3)", eq + 1);
+                return KV_FAIL(err, KV_EINVAL, "geometry: element \"%s\" is unknown (f16, bf16, f32, fp8_e4m3)",
+                               eq + 1);
         } else if (!kv_parse_i64(eq + 1, INT64_MIN, INT64_MAX, fields[k])) {
             return KV_FAIL(err, KV_EINVAL, "geometry: %s=\"%s\" is not an integer of 64 bits", keys[k], eq + 1);
         }
@@ -60,7 +62,8 @@ kv_rc kv_geometry_parse(const char *text, kv_geometry *out, kv_err *err)
     static const char *const needed[] = {"L", "T", "H", "D", NULL, "e"};
     for (unsigned k = 0; k < 6; k++)
         if (needed[k] != NULL && !(seen >> k & 1U)) {
-            rc = KV_FAIL(err, KV_EINVAL, "geometry \"%s\": %s= is missing (as in L=3,T=40,H=2,D=8,e=f16)", text, needed[k]);
+            rc = KV_FAIL(err, KV_EINVAL, "geometry \"%s\": %s= is missing (as in L=3,T=40,H=2,D=8,e=f16)", text,
+                         needed[k]);
             goto out;
         }
     if (!(seen >> 4 & 1U)) g.head_dim_v = g.head_dim;
@@ -81,9 +84,9 @@ void kv_geometry_print(const kv_geometry *g, char text[KV_GEOMETRY_TEXT])
 
 json_t *kv_geometry_json_new(const kv_geometry *g)
 {
-    json_t *o = json_pack("{s:I,s:I,s:I,s:I,s:s}", "layers", (json_int_t)g->layers, "tokens", (json_int_t)g->tokens,
-                          "kv_heads", (json_int_t)g->kv_heads, "head_dim", (json_int_t)g->head_dim, "element",
-                          kv_elem_name(g->element));
+    json_t *o =
+        json_pack("{s:I,s:I,s:I,s:I,s:s}", "layers", (json_int_t)g->layers, "tokens", (json_int_t)g->tokens, "kv_heads",
+                  (json_int_t)g->kv_heads, "head_dim", (json_int_t)g->head_dim, "element", kv_elem_name(g->element));
     if (o != NULL && g->head_dim_v != g->head_dim &&
         json_object_set_new(o, "head_dim_v", json_integer((json_int_t)g->head_dim_v)) != 0) {
         json_decref(o);

@@ -27,17 +27,17 @@ typedef struct {
     kv_attention attention;
     kv_store store;
     kv_role role;
-    kv_axes axes[2];       /* K, V; latent: axes[1].n = 0 */
-    int64_t block;         /* tokens in a block; 0 = tokens are not split */
-    int64_t x;             /* lanes in Dx; 0 = none, or x_bytes is used */
-    int64_t x_bytes;       /* bytes in Dx; 0 = none */
-    int64_t tx;            /* tokens in Tx; 0 = none */
+    kv_axes axes[2];           /* K, V; latent: axes[1].n = 0 */
+    int64_t block;             /* tokens in a block; 0 = tokens are not split */
+    int64_t x;                 /* lanes in Dx; 0 = none, or x_bytes is used */
+    int64_t x_bytes;           /* bytes in Dx; 0 = none */
+    int64_t tx;                /* tokens in Tx; 0 = none */
     int64_t page_stride_bytes; /* 0 = the payload */
     int64_t row_lanes;         /* 0 = head_dim */
-    bool element_same;     /* element is the geometry's */
-    kv_elem element;       /* where !element_same */
+    bool element_same;         /* element is the geometry's */
+    kv_elem element;           /* where !element_same */
     int64_t tp_size, tp_rank;
-    json_t *json;          /* the object as declared */
+    json_t *json; /* the object as declared */
 } kv_layout;
 
 /* Parses one layout object. Keeps a reference to obj (as layout->json) but no other pointer.
@@ -78,8 +78,8 @@ typedef enum {
 /* Binds l to g for a unit of unit_layers layers (1 or g->layers). On *state = KV_BIND_OK *out is the bound
  * layout; otherwise `reason` names the numbers and *out is untouched. KV_EINVAL only where a size does
  * not fit 64 bits, naming the layout and geometry. */
-kv_rc kv_layout_bind(const kv_layout *l, const kv_geometry *g, int64_t unit_layers, kv_index *out,
-                     kv_bind_state *state, char reason[KV_REASON_TEXT], kv_err *err) KV_MUST_USE;
+kv_rc kv_layout_bind(const kv_layout *l, const kv_geometry *g, int64_t unit_layers, kv_index *out, kv_bind_state *state,
+                     char reason[KV_REASON_TEXT], kv_err *err) KV_MUST_USE;
 
 /* Heads that the layout holds at g: [*first, *first + *count). False (and a reason) if the shard does not exist. */
 bool kv_layout_heads(const kv_layout *l, const kv_geometry *g, int64_t *first, int64_t *count,

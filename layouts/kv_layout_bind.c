@@ -58,7 +58,6 @@ typedef struct {
 
 static void no_shape(binder *b, const char *fmt, ...) KV_PRINTF(2, 3);
 
-
 static void no_shape(binder *b, const char *fmt, ...)
 {
     if (!b->exists) return; /* the first cause stays */
@@ -190,8 +189,10 @@ static void bind_widths(binder *b)
         no_shape(b, "one array holds K and V, but K rows are %" PRId64 " wide and V rows %" PRId64, g->head_dim,
                  g->head_dim_v);
     if (b->l->store == KV_STORE_LATENT && (g->kv_heads != 1 || g->head_dim != g->head_dim_v))
-        no_shape(b, "a latent row has one kv head and one width, the geometry has %" PRId64 " kv heads, head_dim %" PRId64
-                 " and head_dim_v %" PRId64, g->kv_heads, g->head_dim, g->head_dim_v);
+        no_shape(b,
+                 "a latent row has one kv head and one width, the geometry has %" PRId64 " kv heads, head_dim %" PRId64
+                 " and head_dim_v %" PRId64,
+                 g->kv_heads, g->head_dim, g->head_dim_v);
 }
 
 /* Sizes of the arrays and of the whole unit. */
@@ -217,8 +218,8 @@ static void bind_totals(binder *b)
     (void)times(b, ix->native, kv_elem_bytes((kv_elem)ix->element)); /* bytes must fit too */
 }
 
-kv_rc kv_layout_bind(const kv_layout *l, const kv_geometry *g, int64_t unit_layers, kv_index *out,
-                     kv_bind_state *state, char reason[KV_REASON_TEXT], kv_err *err)
+kv_rc kv_layout_bind(const kv_layout *l, const kv_geometry *g, int64_t unit_layers, kv_index *out, kv_bind_state *state,
+                     char reason[KV_REASON_TEXT], kv_err *err)
 {
     kv_index ix;
     memset(&ix, 0, sizeof ix); /* padding too: the struct is compared and copied as bytes */

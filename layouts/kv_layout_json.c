@@ -9,7 +9,8 @@ static kv_rc check_text(const char *s, size_t n, const char *where, kv_err *err)
 {
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)s[i] < 0x20 || s[i] == 0x7F)
-            return KV_FAIL(err, KV_EFORMAT, "%s: a string holds a control character (0x%02x)", where, (unsigned char)s[i]);
+            return KV_FAIL(err, KV_EFORMAT, "%s: a string holds a control character (0x%02x)", where,
+                           (unsigned char)s[i]);
     return KV_OK;
 }
 
@@ -19,7 +20,8 @@ static kv_rc check_value(const json_t *v, int depth, const char *where, kv_err *
     if (depth > DEPTH_MAX) return KV_FAIL(err, KV_EFORMAT, "%s: nested deeper than %d", where, DEPTH_MAX);
     if (json_is_string(v)) return check_text(json_string_value(v), json_string_length(v), where, err);
     if (json_is_real(v))
-        return KV_FAIL(err, KV_EFORMAT, "%s: holds the number %g; only integers are used here", where, json_real_value(v));
+        return KV_FAIL(err, KV_EFORMAT, "%s: holds the number %g; only integers are used here", where,
+                       json_real_value(v));
     if (json_is_object(v)) {
         const char *key;
         json_t *child;
@@ -40,8 +42,7 @@ kv_rc kv_json_load_strict(const char *bytes, size_t n, const char *where, json_t
 {
     json_error_t je;
     json_t *v = json_loadb(bytes, n, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &je);
-    if (v == NULL)
-        return KV_FAIL(err, KV_EFORMAT, "%s: line %d, column %d: %s", where, je.line, je.column, je.text);
+    if (v == NULL) return KV_FAIL(err, KV_EFORMAT, "%s: line %d, column %d: %s", where, je.line, je.column, je.text);
     kv_rc rc = check_value(v, 0, where, err);
     if (rc != KV_OK) {
         json_decref(v);

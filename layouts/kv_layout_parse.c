@@ -25,8 +25,8 @@ static kv_rc parse_axes(const json_t *list, const char *key, const char *where, 
         int f = 0;
         while (name != NULL && f < KV_F_COUNT && strcmp(name, factor_names[f]) != 0) f++;
         if (name == NULL || f == KV_F_COUNT)
-            return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\": \"%s\" is no axis (L KV T Tb Ti Tg Tx H D Dg Dx C)", where, key,
-                           name != NULL ? name : "(not a text)");
+            return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\": \"%s\" is no axis (L KV T Tb Ti Tg Tx H D Dg Dx C)", where,
+                           key, name != NULL ? name : "(not a text)");
         if (kv_axes_has(out, (kv_factor)f))
             return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\": axis %s stands twice", where, key, name);
         out->f[out->n++] = (kv_factor)f;
@@ -48,10 +48,13 @@ static kv_rc check_axes(const kv_layout *l, int half, const char *where, kv_err 
     const bool blocks = !has(a, KV_F_T) && has(a, KV_F_TB) && has(a, KV_F_TI) && !has(a, KV_F_TG) && !has(a, KV_F_TX);
     const bool groups = !has(a, KV_F_T) && has(a, KV_F_TB) && !has(a, KV_F_TI) && has(a, KV_F_TG) && has(a, KV_F_TX);
     if (!whole && !blocks && !groups)
-        return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\" must hold the tokens once: T, or Tb and Ti, or Tb, Tg and Tx", where, key);
+        return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\" must hold the tokens once: T, or Tb and Ti, or Tb, Tg and Tx",
+                       where, key);
     if (l->store == KV_STORE_LATENT) {
-        if (!has(a, KV_F_C) || has(a, KV_F_H) || has(a, KV_F_D) || has(a, KV_F_DG) || has(a, KV_F_DX) || has(a, KV_F_KV))
-            return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\" of a latent layout holds C and no H, D, Dg, Dx, KV", where, key);
+        if (!has(a, KV_F_C) || has(a, KV_F_H) || has(a, KV_F_D) || has(a, KV_F_DG) || has(a, KV_F_DX) ||
+            has(a, KV_F_KV))
+            return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\" of a latent layout holds C and no H, D, Dg, Dx, KV", where,
+                           key);
         return KV_OK;
     }
     const bool row = has(a, KV_F_D) && !has(a, KV_F_DG) && !has(a, KV_F_DX);
@@ -61,7 +64,8 @@ static kv_rc check_axes(const kv_layout *l, int half, const char *where, kv_err 
     if (!row && !split)
         return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\" must hold the head dimension once: D, or Dg and Dx", where, key);
     if (has(a, KV_F_KV) != (l->store == KV_STORE_INTERLEAVED))
-        return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\": axis KV must stand exactly when \"kv\" is \"interleaved\"", where, key);
+        return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\": axis KV must stand exactly when \"kv\" is \"interleaved\"", where,
+                       key);
     return KV_OK;
 }
 
@@ -76,10 +80,12 @@ static kv_rc check_halves(const kv_layout *l, const char *where, kv_err *err)
     bool common = true;
     for (int i = 0; i < k->n; i++) {
         if (common && (i >= v->n || k->f[i] != v->f[i]))
-            return KV_FAIL(err, KV_EFORMAT, "%s: k_axes and v_axes of one array must agree up to and including KV", where);
+            return KV_FAIL(err, KV_EFORMAT, "%s: k_axes and v_axes of one array must agree up to and including KV",
+                           where);
         if (k->f[i] == KV_F_KV) common = false;
         if (!has(v, k->f[i]))
-            return KV_FAIL(err, KV_EFORMAT, "%s: k_axes and v_axes of one array must have the same factors; %s is missing in v_axes",
+            return KV_FAIL(err, KV_EFORMAT,
+                           "%s: k_axes and v_axes of one array must have the same factors; %s is missing in v_axes",
                            where, kv_factor_name(k->f[i]));
     }
     if (k->n != v->n)
@@ -100,8 +106,8 @@ static kv_rc parse_choice(const json_t *obj, const char *key, bool required, con
             *out = i;
             return KV_OK;
         }
-    return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\": \"%s\" is not known (%s, %s%s%s)", where, key, text, words[0], words[1],
-                   words[2] != NULL ? ", " : "", words[2] != NULL ? words[2] : "");
+    return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\": \"%s\" is not known (%s, %s%s%s)", where, key, text, words[0],
+                   words[1], words[2] != NULL ? ", " : "", words[2] != NULL ? words[2] : "");
 }
 
 static kv_rc parse_element(kv_layout *l, const json_t *obj, const char *where, kv_err *err)
@@ -111,7 +117,8 @@ static kv_rc parse_element(kv_layout *l, const json_t *obj, const char *where, k
     if (rc != KV_OK) return rc;
     l->element_same = text == NULL || strcmp(text, "same") == 0;
     if (!l->element_same && !kv_elem_parse(text, &l->element))
-        return KV_FAIL(err, KV_EFORMAT, "%s: \"element\": \"%s\" is unknown (same, f16, bf16, f32, fp8_e4m3)", where, text);
+        return KV_FAIL(err, KV_EFORMAT, "%s: \"element\": \"%s\" is unknown (same, f16, bf16, f32, fp8_e4m3)", where,
+                       text);
     return KV_OK;
 }
 
@@ -171,8 +178,7 @@ static kv_rc parse_sizes(kv_layout *l, const json_t *obj, const char *where, kv_
     KV_TRY(rc, out, match_size(tb, l->block, "block", "Tb", where, err));
     KV_TRY(rc, out, match_size(tx, l->tx, "tx", "Tx", where, err));
     KV_TRY(rc, out, match_size(dx, l->x > 0 ? l->x : l->x_bytes, "x", "Dx", where, err));
-    if (l->x > 0 && l->x_bytes > 0)
-        return KV_FAIL(err, KV_EFORMAT, "%s: give \"x\" or \"x_bytes\", not both", where);
+    if (l->x > 0 && l->x_bytes > 0) return KV_FAIL(err, KV_EFORMAT, "%s: give \"x\" or \"x_bytes\", not both", where);
     if (l->tx > 0 && l->block % l->tx != 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: \"tx\" %lld does not divide \"block\" %lld", where, (long long)l->tx,
                        (long long)l->block);
@@ -180,7 +186,8 @@ static kv_rc parse_sizes(kv_layout *l, const json_t *obj, const char *where, kv_
         return KV_FAIL(err, KV_EFORMAT, "%s: \"page_stride_bytes\" needs an axis Tb", where);
     if (l->page_stride_bytes > 0 && l->store == KV_STORE_INTERLEAVED && !same_pages(l))
         return KV_FAIL(err, KV_EFORMAT,
-                       "%s: \"page_stride_bytes\" of one array needs the same axes before Tb in k_axes and v_axes", where);
+                       "%s: \"page_stride_bytes\" of one array needs the same axes before Tb in k_axes and v_axes",
+                       where);
     for (int half = 0; half < 2; half++)
         if (l->row_lanes > 0 && l->axes[half].n > 0 && !has(&l->axes[half], KV_F_D) && !has(&l->axes[half], KV_F_C))
             return KV_FAIL(err, KV_EFORMAT, "%s: \"row_lanes\" needs an axis D", where);
@@ -195,7 +202,8 @@ static kv_rc parse_name(kv_layout *l, const json_t *obj, const char *where, kv_e
     if (rc != KV_OK) return rc;
     size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
     if (name[good] != '\0' || strlen(name) > KV_NAME_MAX || strchr("._-", name[0]) != NULL)
-        return KV_FAIL(err, KV_EFORMAT, "%s: \"name\": \"%s\" must be 1 to %d of a-z A-Z 0-9 . _ -, starting with a letter or digit",
+        return KV_FAIL(err, KV_EFORMAT,
+                       "%s: \"name\": \"%s\" must be 1 to %d of a-z A-Z 0-9 . _ -, starting with a letter or digit",
                        where, name, KV_NAME_MAX);
     snprintf(l->name, sizeof l->name, "%s", name);
     return KV_OK;
@@ -223,8 +231,10 @@ static kv_rc parse_words(kv_layout *l, const json_t *obj, const char *where, kv_
     l->role = (kv_role)choice;
     KV_TRY(rc, out, parse_choice(obj, "pages", false, pages, 0, where, &choice, err));
     if (choice == 1)
-        return KV_FAIL(err, KV_EFORMAT, "%s: \"pages\": \"table\" (pages through a block table) is not supported by this version; "
-                       "only \"contiguous\" is", where);
+        return KV_FAIL(err, KV_EFORMAT,
+                       "%s: \"pages\": \"table\" (pages through a block table) is not supported by this version; "
+                       "only \"contiguous\" is",
+                       where);
     if (l->store == KV_STORE_LATENT && l->attention != KV_ATTENTION_MLA)
         return KV_FAIL(err, KV_EFORMAT, "%s: \"kv\": \"latent\" needs \"attention\": \"mla\"", where);
 out:
@@ -233,10 +243,10 @@ out:
 
 static kv_rc parse_layout(kv_layout *l, const json_t *obj, const char *where, kv_err *err)
 {
-    static const char *const keys[] = {"name",    "engine", "version", "attention", "kv",   "k_axes",
-                                       "v_axes",  "block",  "x",       "x_bytes",   "tx",   "element",
-                                       "tp",      "role",   "pages",   "page_stride_bytes", "row_lanes", "cite",
-                                       "evidence", "notes", NULL};
+    static const char *const keys[] = {"name",     "engine", "version", "attention",         "kv",        "k_axes",
+                                       "v_axes",   "block",  "x",       "x_bytes",           "tx",        "element",
+                                       "tp",       "role",   "pages",   "page_stride_bytes", "row_lanes", "cite",
+                                       "evidence", "notes",  NULL};
     kv_rc rc;
     char place[512];
     if (!json_is_object(obj)) return KV_FAIL(err, KV_EFORMAT, "%s: a layout must be a JSON object", where);

@@ -18,13 +18,28 @@ const char *kv_layout_frontier_name(kv_layout_frontier f)
 
 const char *kv_layout_word_name(kv_layout_word w)
 {
-    static const char *const names[KV_W_COUNT] = {
-        "axis_permute",         "head_dedupe",       "head_dim_devectorize", "head_dim_revectorize",
-        "head_dim_vectorize",   "head_order_transpose", "head_replicate",    "kv_merge",
-        "kv_move",              "kv_split",          "layer_merge",          "layer_move",
-        "layer_split",          "page_pad",          "reblock",              "requantize",
-        "token_devectorize",    "token_revectorize", "token_vectorize",      "v_axis_permute",
-        "v_dim_transpose",      "view_reinterpret"};
+    static const char *const names[KV_W_COUNT] = {"axis_permute",
+                                                  "head_dedupe",
+                                                  "head_dim_devectorize",
+                                                  "head_dim_revectorize",
+                                                  "head_dim_vectorize",
+                                                  "head_order_transpose",
+                                                  "head_replicate",
+                                                  "kv_merge",
+                                                  "kv_move",
+                                                  "kv_split",
+                                                  "layer_merge",
+                                                  "layer_move",
+                                                  "layer_split",
+                                                  "page_pad",
+                                                  "reblock",
+                                                  "requantize",
+                                                  "token_devectorize",
+                                                  "token_revectorize",
+                                                  "token_vectorize",
+                                                  "v_axis_permute",
+                                                  "v_dim_transpose",
+                                                  "view_reinterpret"};
     return w < KV_W_COUNT ? names[w] : "?";
 }
 
@@ -121,7 +136,8 @@ static bool descriptors_equal(const kv_layout *a, const kv_layout *b, const kv_g
 #define BIT(w_) ((uint32_t)1 << (w_))
 
 /* One of three words: only the destination has it, only the source has it, both have it and it differs. */
-static uint32_t gain_loss(bool src, bool dst, bool differs, kv_layout_word gain, kv_layout_word loss, kv_layout_word change)
+static uint32_t gain_loss(bool src, bool dst, bool differs, kv_layout_word gain, kv_layout_word loss,
+                          kv_layout_word change)
 {
     if (dst && !src) return BIT(gain);
     if (src && !dst) return BIT(loss);
@@ -133,7 +149,8 @@ static uint32_t order_words(const kv_layout *s, const kv_layout *d)
     uint32_t w = 0;
     const bool k_same_first = head_first(&s->axes[0]) == head_first(&d->axes[0]);
     const bool v_same_first = head_first(&s->axes[1]) == head_first(&d->axes[1]);
-    const kv_axes sk = normal(&s->axes[0]), dk = normal(&d->axes[0]), sv = normal(&s->axes[1]), dv = normal(&d->axes[1]);
+    const kv_axes sk = normal(&s->axes[0]), dk = normal(&d->axes[0]), sv = normal(&s->axes[1]),
+                  dv = normal(&d->axes[1]);
     const bool k_equal = axes_equal(&sk, &dk);
     if (v_transposed(s) != v_transposed(d)) w |= BIT(KV_W_V_DIM_TRANSPOSE);
     if (!k_same_first || !v_same_first) w |= BIT(KV_W_HEAD_ORDER_TRANSPOSE);
