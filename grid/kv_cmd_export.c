@@ -100,13 +100,14 @@ static bool is_same_file(const char *a, const char *b)
 /* Verifies c->bytes; *code is 1 or 3 and err says why where they are refused. */
 static kv_rc check(const kv_opts *o, const certificate *c, int *code, kv_err *err)
 {
+    const kv_verify_opts opts = {.path = c->path};
     kv_verify_report report = {0};
     kv_trust *trust = NULL;
     char *trust_path = NULL;
     kv_rc rc;
     KV_TRY(rc, out, kv_trust_find_path(o->trust, &trust_path, err));
     if (trust_path != NULL) KV_TRY(rc, out, kv_trust_load(trust_path, &trust, err));
-    KV_TRY(rc, out, kv_verify_bytes(c->bytes.data, c->bytes.len, trust, NULL, &report, err));
+    KV_TRY(rc, out, kv_verify_bytes(c->bytes.data, c->bytes.len, trust, &opts, &report, err));
     if (report.exit_code != KV_EXIT_OK && report.exit_code != KV_EXIT_WORSE) {
         const kv_fault *f = report.faults; /* refused, so there is one */
         rc = KV_FAIL(err, KV_ESIG, "%s: refused, not exported: %s at %s (%zu faults; kvgrid verify lists them)",

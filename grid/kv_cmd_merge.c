@@ -34,7 +34,7 @@ static kv_rc read_part(merge *m, size_t i)
     const char *path = m->o->positional[i];
     kv_buf bytes = {0};
     kv_verify_report report = {0};
-    const kv_verify_opts opts = {.allow_unproven = true};
+    const kv_verify_opts opts = {.allow_unproven = true, .path = path};
     kv_rc rc;
     KV_TRY(rc, out, kv_file_read(path, KV_VERIFY_BYTES_MAX, &bytes, m->err));
     KV_TRY(rc, out, kv_verify_bytes(bytes.data, bytes.len, m->trust, &opts, &report, m->err));

@@ -49,7 +49,7 @@ int kv_cmd_verify(const kv_opts *o, int argc, char **argv)
     kv_trust *trust = NULL;
     char *trust_path = NULL;
     kv_demand demand;
-    const kv_verify_opts opts = {.allow_unproven = o->allow_unproven != 0};
+    const kv_verify_opts opts = {.allow_unproven = o->allow_unproven != 0, .path = o->positional[0]};
     int code = KV_EXIT_OK;
     kv_rc rc;
     KV_TRY(rc, out, kv_demand_parse(o->require, &demand, &err));
