@@ -87,6 +87,17 @@ cli()
     tail -n 1 "$log"
 }
 
+# slurm PRESET: the batch scripts on a Slurm of our own; one skip, with its reason, where there can be none.
+slurm()
+{
+    local log=$logs/slurm rc
+    tests/slurm/run.sh --bin "build/$1/kvgrid" --only "$only" --tally "$log.tally" >"$log" 2>&1 </dev/null
+    rc=$?
+    [ -e "$log.tally" ] || [ "$only" != . ] || note FAILED slurm "no case ran (exit $rc); see $log"
+    [ ! -e "$log.tally" ] || cat "$log.tally" >>"$tally"
+    grep -v '^passed ' "$log"
+}
+
 # script NAME COMMAND...: one check with exit code 0, 77 (skipped, the last line says why) or another.
 script()
 {
@@ -130,6 +141,8 @@ if [ -z "$quick" ]; then
     if wanted build/clang; then
         if kv_deps_compiler clang; then build clang; else note skipped build/clang "no clang"; fi
     fi
+    section "batch scripts on a Slurm of our own"
+    slurm dev
     section "build as a plain user"
     script build/plain_user tests/build/plain_user.sh
 fi
