@@ -245,7 +245,7 @@ job_again()
     local hint="finished rows are in $job_state; submit the same job again to go on"
     [ -z "$job_over" ] || job_die 75 "interrupted; $hint"
     [ "$(job_bytes)" != "$1" ] || job_die 75 "interrupted before one cell was finished, so a longer --time is needed; $hint"
-    [ "$count" -lt "$KVGRID_REQUEUES" ] || job_die 75 "interrupted after $((count + 1)) starts (KVGRID_REQUEUES=$KVGRID_REQUEUES); $hint"
+    [ "$count" -lt "$KVGRID_REQUEUES" ] || job_die 75 "interrupted in start $((count + 1)), and KVGRID_REQUEUES is $KVGRID_REQUEUES; $hint"
     job_say "interrupted; back into the queue"
     trap '' TERM # requeueing ends this start with TERM
     scontrol requeue "$SLURM_JOB_ID" || job_die 75 "this Slurm does not put the job back into the queue; $hint"
