@@ -4,6 +4,7 @@
 #include "certs/kv_cert_names.h"
 #include "certs/kv_hash.h"
 #include "certs/kv_json.h"
+#include "certs/kv_rows.h"
 
 #include <inttypes.h>
 #include <sodium.h>
@@ -40,6 +41,8 @@ typedef enum { PASSED, WARNED, FAILED, N_OUTCOMES } outcome;
 typedef struct {
     json_t *names[N_OUTCOMES];
     int64_t positions; /* checked in all rows */
+    bool counts;       /* rows that pass, instead of naming them */
+    int64_t passed;    /* those that were counted */
 } tests;
 
 static kv_rc add_test(tests *t, outcome o, const char *name, kv_err *err)
@@ -141,8 +144,13 @@ static kv_rc add_row(tests *t, const json_t *row, const json_t *geometries, kv_e
         rc = KV_FAIL(err, KV_EFORMAT, "a row of the certificate has the unknown verdict %s", text);
         goto out;
     }
-    KV_TRY(rc, out, put_row_name(row, geometries, &name, err));
-    KV_TRY(rc, out, add_test(t, outcome_of(verdict, row), name.data, err));
+    const outcome o = outcome_of(verdict, row);
+    if (t->counts && o == PASSED) {
+        t->passed++;
+    } else {
+        KV_TRY(rc, out, put_row_name(row, geometries, &name, err));
+        KV_TRY(rc, out, add_test(t, o, name.data, err));
+    }
     t->positions += json_integer_value(json_object_get(json_object_get(row, "proof"), "positions_checked"));
 out:
     kv_buf_free(&name);
@@ -184,19 +192,32 @@ static kv_rc sort_names(json_t **list, kv_err *err)
     return KV_OK;
 }
 
-static kv_rc collect(const json_t *doc, tests *t, kv_err *err)
+static kv_rc add_rows(const kv_intoto_source *c, tests *t, kv_err *err)
 {
-    const json_t *rows = json_object_get(doc, "rows"), *geometries = json_object_get(doc, "geometries");
+    const json_t *geometries = json_object_get(c->doc, "geometries"), *row;
+    kv_rows *rows = NULL;
+    kv_rc rc = kv_rows_open(c->doc, c->path, &rows, err);
+    if (rc == KV_OK) t->counts = kv_rows_in_file(rows);
+    while (rc == KV_OK) {
+        rc = kv_rows_next(rows, &row, err);
+        if (rc == KV_OK && row == NULL) break;
+        if (rc == KV_OK) rc = add_row(t, row, geometries, err);
+    }
+    kv_rows_close(rows);
+    return rc;
+}
+
+static kv_rc collect(const kv_intoto_source *c, tests *t, kv_err *err)
+{
+    const json_t *doc = c->doc;
     kv_rc rc = KV_OK;
     for (size_t i = 0; i < N_OUTCOMES; i++) {
         t->names[i] = json_array();
         if (t->names[i] == NULL) return no_memory(err);
     }
-    if (!json_is_array(rows)) return KV_FAIL(err, KV_EFORMAT, "the certificate has no list of rows");
     KV_TRY(rc, out, add_entries(t, json_object_get(doc, "checks"), err));
     KV_TRY(rc, out, add_entries(t, json_object_get(doc, "controls"), err));
-    for (size_t i = 0; i < json_array_size(rows); i++)
-        KV_TRY(rc, out, add_row(t, json_array_get(rows, i), geometries, err));
+    KV_TRY(rc, out, add_rows(c, t, err));
     /* Two things that the verify command does not let pass either, though no row says them. */
     if (t->positions == 0) KV_TRY(rc, out, add_test(t, WARNED, "nothing_checked", err));
     if (ran_emulated(doc)) KV_TRY(rc, out, add_test(t, WARNED, "emulated_device", err));
@@ -257,7 +278,7 @@ out:
 }
 
 /* Beyond the predicate's own fields: which certificate this is, and its counts. */
-static kv_rc extra_new(const kv_intoto_source *c, json_t *file, json_t **out, kv_err *err)
+static kv_rc extra_new(const kv_intoto_source *c, json_t *file, const tests *t, json_t **out, kv_err *err)
 {
     const char *body_digest, *key_id;
     json_t *floors = json_object_get(c->doc, "floors"), *observed = json_object_get(c->doc, "observed");
@@ -270,7 +291,10 @@ static kv_rc extra_new(const kv_intoto_source *c, json_t *file, json_t **out, kv
     }
     *out = json_pack("{s:O,s:s,s:s,s:O,s:O}", "certificate", file, "body_digest", body_digest, "key_id", key_id,
                      "floors", floors, "observed", observed);
-    if (*out == NULL) rc = no_memory(err);
+    if (*out == NULL ||
+        (t->counts && (json_object_set(*out, "rows_file", json_object_get(c->doc, "rows_file")) != 0 ||
+                       json_object_set_new(*out, "rows_passed", json_integer((json_int_t)t->passed)) != 0)))
+        rc = no_memory(err);
 out:
     return rc;
 }
@@ -287,7 +311,7 @@ static kv_rc predicate_new(const kv_intoto_source *c, json_t *file, const tests 
     KV_TRY(rc, out, need_text(campaign, "name", &name, err));
     KV_TRY(rc, out, need_text(campaign, "digest", &digest, err));
     KV_TRY(rc, out, descriptor_new(name, "blake2b", digest, &configuration, err));
-    KV_TRY(rc, out, extra_new(c, file, &extra, err));
+    KV_TRY(rc, out, extra_new(c, file, t, &extra, err));
     *out =
         json_pack("{s:s,s:[O],s:O,s:O,s:O,s:O}", "result", result, "configuration", configuration, "passedTests",
                   t->names[PASSED], "warnedTests", t->names[WARNED], "failedTests", t->names[FAILED], "kvgrid", extra);
@@ -300,10 +324,10 @@ out:
 
 kv_rc kv_intoto_statement(const kv_intoto_source *c, json_t **out, kv_err *err)
 {
-    tests t = {{NULL}, 0};
+    tests t = {0};
     json_t *file = NULL, *subject = NULL, *predicate = NULL, *statement;
     kv_rc rc;
-    KV_TRY(rc, out, collect(c->doc, &t, err));
+    KV_TRY(rc, out, collect(c, &t, err));
     KV_TRY(rc, out, file_descriptor_new(c, &file, err));
     KV_TRY(rc, out, subject_new(c, file, &subject, err));
     KV_TRY(rc, out, predicate_new(c, file, &t, &predicate, err));

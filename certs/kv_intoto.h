@@ -19,9 +19,11 @@ typedef struct {
     const char *file_name; /* without folders; the default subject */
     const void *bytes;
     size_t n;
+    const char *path; /* of the file, for its row file; or NULL */
 } kv_intoto_source;
 
-/* A new statement about c; the caller owns *out (json_decref). KV_EFORMAT where doc lacks what a verified
+/* A new statement about c. Each row is a test by name; where rows stand in a row file, those that pass are only counted.
+ * The caller owns *out (json_decref). KV_EFORMAT where doc lacks what a verified
  * certificate has, KV_EINVAL where the file name cannot stand in JSON. */
 kv_rc kv_intoto_statement(const kv_intoto_source *c, json_t **out, kv_err *err) KV_MUST_USE;
 

@@ -60,6 +60,7 @@ struct kv_rows {
     uint64_t at;        /* the row that comes next */
     char *path;         /* of the row file, else NULL */
     int fd;
+    bool lost; /* it cannot be read again */
     kv_rows_sum declared;
     kv_merkle merkle;
     uint64_t bytes;
@@ -87,11 +88,10 @@ static kv_rc read_declaration(kv_rows *r, const json_t *file, kv_err *err)
     if (!json_is_integer(count) || json_integer_value(count) < 0 || !json_is_integer(bytes) ||
         json_integer_value(bytes) < 0 || root == NULL)
         return KV_FAIL(err, KV_EFORMAT, "rows_file: count, bytes and merkle_root are needed");
-    if (json_array_size(r->list) > 0)
-        return KV_FAIL(err, KV_EFORMAT, "rows: must be empty where there is a rows_file");
+    if (json_array_size(r->list) > 0) return KV_FAIL(err, KV_EFORMAT, "rows: must be empty where there is a rows_file");
     r->declared.count = (uint64_t)json_integer_value(count);
     r->declared.bytes = (uint64_t)json_integer_value(bytes);
-    snprintf(r->declared.root, sizeof r->declared.root, "%s", root);
+    if (strlen(root) == KV_HASH_HEX - 1) memcpy(r->declared.root, root, KV_HASH_HEX); /* else no root is like it */
     return KV_OK;
 }
 
@@ -128,6 +128,7 @@ kv_rc kv_rows_open(const json_t *doc, const char *path, kv_rows **out, kv_err *e
 static kv_rc fill(kv_rows *r, bool *end, kv_err *err)
 {
     ssize_t n = -1;
+    if (r->lost) return KV_FAIL(err, KV_EREAD, "%s: cannot be read a second time", r->path);
     for (errno = EINTR; n < 0 && errno == EINTR;) n = read(r->fd, r->piece, PIECE_BYTES);
     if (n < 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", r->path, strerror(errno));
     r->from = 0;
@@ -204,15 +205,14 @@ kv_rc kv_rows_next(kv_rows *r, const json_t **row, kv_err *err)
     return next_of_file(r, row, err);
 }
 
-kv_rc kv_rows_rewind(kv_rows *r, kv_err *err)
+void kv_rows_rewind(kv_rows *r)
 {
     r->at = 0;
-    if (r->path == NULL) return KV_OK;
+    if (r->path == NULL) return;
     r->from = r->to = 0;
     r->bytes = 0;
     memset(&r->merkle, 0, sizeof r->merkle);
-    if (lseek(r->fd, 0, SEEK_SET) == 0) return KV_OK;
-    return KV_FAIL(err, KV_EREAD, "%s: cannot be read again: %s", r->path, strerror(errno));
+    r->lost = lseek(r->fd, 0, SEEK_SET) != 0;
 }
 
 bool kv_rows_in_file(const kv_rows *r)

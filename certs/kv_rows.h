@@ -8,16 +8,16 @@
 
 #include <jansson.h>
 
-#define KV_ROWS_IN_DOCUMENT 10000              /* more rows than this stand in a file */
-#define KV_ROWS_LINE_MAX ((size_t)1 << 20)     /* bytes of one line */
-#define KV_ROWS_SUFFIX ".rows"                 /* behind the path of the document */
+#define KV_ROWS_IN_DOCUMENT 10000          /* more rows than this stand in a file */
+#define KV_ROWS_LINE_MAX ((size_t)1 << 20) /* bytes of one line */
+#define KV_ROWS_SUFFIX ".rows"             /* behind the path of the document */
 
 /* ---- the Merkle tree -------------------------------------------------------------------- */
 
 /* Over lines, as they come. leaf = H(0x00 line), node = H(0x01 left right); the last node of a level with an odd number
  * goes up unchanged; the root over no lines is H(). H is BLAKE2b-256. Initialise with {0}. */
 typedef struct {
-    uint64_t count;                 /* bit i: node[i] holds the root of 2^i lines */
+    uint64_t count; /* bit i: node[i] holds the root of 2^i lines */
     uint8_t node[64][KV_HASH_BYTES];
 } kv_merkle;
 void kv_merkle_add(kv_merkle *m, const void *line, size_t n);
@@ -40,8 +40,8 @@ kv_rc kv_rows_open(const json_t *doc, const char *path, kv_rows **out, kv_err *e
  * canonical (KV_EFORMAT), and at its end count, bytes and root must be those of the document (KV_ESIG): who acts on rows
  * before that must be able to take it back. After an error nothing more can be read. */
 kv_rc kv_rows_next(kv_rows *r, const json_t **row, kv_err *err) KV_MUST_USE;
-/* From the first row again. A row file that was exchanged meanwhile is told at its end, like any other. */
-kv_rc kv_rows_rewind(kv_rows *r, kv_err *err) KV_MUST_USE;
+/* From the first row again. A row file that was changed meanwhile is told at its end, like any other. */
+void kv_rows_rewind(kv_rows *r);
 bool kv_rows_in_file(const kv_rows *r);
 /* What has been read so far, and of a row file what the document says. */
 void kv_rows_found(const kv_rows *r, kv_rows_sum *out);

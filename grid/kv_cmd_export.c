@@ -29,7 +29,7 @@ typedef struct {
 static kv_rc make_intoto(const kv_opts *o, const certificate *c, kv_out *out, kv_err *err)
 {
     const char *slash = strrchr(c->path, '/');
-    const kv_intoto_source source = {c->doc, slash != NULL ? slash + 1 : c->path, c->bytes.data, c->bytes.len};
+    const kv_intoto_source source = {c->doc, slash != NULL ? slash + 1 : c->path, c->bytes.data, c->bytes.len, c->path};
     kv_pass *pass = NULL;
     kv_key *key = NULL;
     char *key_path = NULL;

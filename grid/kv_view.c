@@ -160,8 +160,7 @@ kv_rc kv_reader_of_doc(json_t *doc, const char *path, kv_reader *out, kv_err *er
     if (schema == NULL || strcmp(schema, KV_CERT_SCHEMA) != 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: is no certificate (schema \"%s\" is needed)", path, KV_CERT_SCHEMA);
     rc = read_geometries(out, err);
-    if (rc == KV_OK && !json_is_array(json_object_get(doc, "rows")))
-        rc = KV_FAIL(err, KV_EFORMAT, "rows: a list is needed");
+    if (rc == KV_OK) rc = kv_rows_open(doc, path, &out->rows, err);
     if (rc == KV_EFORMAT) kv_err_prefix(err, "%s", path);
     return rc;
 }
@@ -177,11 +176,9 @@ kv_rc kv_reader_open(const char *path, kv_reader *out, kv_err *err)
 
 kv_rc kv_reader_next(kv_reader *r, const json_t **row, kv_view *view, kv_err *err)
 {
-    const json_t *rows = json_object_get(r->doc, "rows");
-    *row = NULL;
-    if (r->at >= json_array_size(rows)) return KV_OK;
-    *row = json_array_get(rows, r->at);
-    const kv_rc rc = view != NULL ? kv_view_of_json(*row, r->at, r->n_geometries, view, err) : KV_OK;
+    kv_rc rc = kv_rows_next(r->rows, row, err);
+    if (rc != KV_OK || *row == NULL) return rc;
+    if (view != NULL) rc = kv_view_of_json(*row, r->at, r->n_geometries, view, err);
     if (rc == KV_EFORMAT) kv_err_prefix(err, "%s", r->path);
     r->at++;
     return rc;
@@ -190,10 +187,12 @@ kv_rc kv_reader_next(kv_reader *r, const json_t **row, kv_view *view, kv_err *er
 void kv_reader_rewind(kv_reader *r)
 {
     r->at = 0;
+    kv_rows_rewind(r->rows);
 }
 
 void kv_reader_close(kv_reader *r)
 {
+    kv_rows_close(r->rows);
     kv_free(r->path);
     kv_free(r->geometries);
     json_decref(r->doc);

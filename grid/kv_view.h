@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "certs/kv_rows.h"
 #include "grid/kv_row.h"
 
 /* What is compared and expected of a row. Texts are borrowed from the row or the campaign. */
@@ -34,14 +35,16 @@ typedef struct {
     json_t *doc;
     kv_geometry *geometries;
     size_t n_geometries;
-    size_t at; /* the row that comes next */
+    kv_rows *rows; /* in the document, or in the file beside it */
+    size_t at;     /* the row that comes next */
 } kv_reader;
 
 /* Reads a certificate; *out is zeroed by the caller and closed with kv_reader_close whatever happened. KV_EREAD, KV_EFORMAT. */
 kv_rc kv_reader_open(const char *path, kv_reader *out, kv_err *err) KV_MUST_USE;
-/* The same for a document that is parsed already (a reference is kept). path names it in errors. */
+/* The same for a document that is parsed already (a reference is kept), which was read from path. */
 kv_rc kv_reader_of_doc(json_t *doc, const char *path, kv_reader *out, kv_err *err) KV_MUST_USE;
-/* The next row and its view (may be NULL); *row is NULL after the last. Borrowed until the next call. */
+/* The next row and its view (may be NULL); *row is NULL after the last. Borrowed until the next call. KV_ESIG at the end of
+ * a row file that is not this certificate's. */
 kv_rc kv_reader_next(kv_reader *r, const json_t **row, kv_view *view, kv_err *err) KV_MUST_USE;
 void kv_reader_rewind(kv_reader *r);
 void kv_reader_close(kv_reader *r);

@@ -28,7 +28,7 @@ static json_t *statement_of(json_t *doc, const char *file_name, const char *byte
 {
     kv_err err = {0};
     json_t *s = NULL;
-    const kv_intoto_source source = {doc, file_name, bytes, strlen(bytes)};
+    const kv_intoto_source source = {doc, file_name, bytes, strlen(bytes), NULL};
     kvt_ok(kv_intoto_statement(&source, &s, &err), &err);
     return s;
 }
@@ -190,7 +190,7 @@ static void statement__refuses_what_it_cannot_say(void **state)
     for (size_t i = 0; i < KVT_COUNT(cases); i++) {
         doc = kvt_json(document);
         json_object_set_new(doc, cases[i].key, kvt_json(cases[i].value));
-        const kv_intoto_source source = {doc, "c", "", 0};
+        const kv_intoto_source source = {doc, "c", "", 0, NULL};
         kvt_refused(kv_intoto_statement(&source, &out, &err), KV_EFORMAT, &err, cases[i].value,
                     KVT_SAYS(cases[i].says));
         json_decref(doc);
@@ -198,7 +198,7 @@ static void statement__refuses_what_it_cannot_say(void **state)
     static const char *const names[] = {"a\nb", "\xff.json", "\x7f"};
     doc = kvt_json(document);
     for (size_t i = 0; i < KVT_COUNT(names); i++) {
-        const kv_intoto_source source = {doc, names[i], "", 0};
+        const kv_intoto_source source = {doc, names[i], "", 0, NULL};
         kvt_refused(kv_intoto_statement(&source, &out, &err), KV_EINVAL, &err, "a file name", KVT_SAYS("file name"));
     }
     json_decref(doc);
@@ -262,7 +262,7 @@ static void both__survive_any_failed_allocation(void **state)
 {
     (void)state;
     json_t *doc = kvt_json(document);
-    const kv_intoto_source source = {doc, "c", "", 0};
+    const kv_intoto_source source = {doc, "c", "", 0, NULL};
     kv_key *key = NULL;
     kv_err err = {0};
     kv_rc rc = KV_ENOMEM;
