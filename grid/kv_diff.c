@@ -65,9 +65,8 @@ static kv_rc add_row(kv_diff *d, int side, const kv_view *v, const char *geometr
         s->row = grown;
         s->cap = cap;
     }
-    kv_diff_row r = {
-        .at = (uint32_t)s->n, .verdict = (uint8_t)v->verdict, .values_preserved = (uint8_t)v->values_preserved};
-    for (int i = 0; i < KV_OBS_COUNT; i++) r.observed[i] = (uint8_t)v->observed[i];
+    kv_diff_row r = {.at = (uint32_t)s->n, .verdict = (uint8_t)v->verdict};
+    for (int i = 0; i < KV_SEEN_COUNT; i++) r.seen[i] = (uint8_t)v->seen[i];
     kv_params_print(v->params, params);
     KV_TRY(rc, out, kv_names_add(&d->names, v->check, &r.check, err));
     KV_TRY(rc, out, kv_names_add(&d->names, v->src, &r.src, err));
@@ -174,9 +173,8 @@ kv_diff_change kv_diff_grade(const kv_diff_row *o, const kv_diff_row *n)
     bool gained = false, lost = false;
     if (o->verdict != n->verdict)
         return n->verdict > o->verdict ? KV_DIFF_WORSE : KV_DIFF_BETTER; /* the scale is their order */
-    for (int i = 0; i <= KV_OBS_COUNT; i++) {
-        const int was = rank[i < KV_OBS_COUNT ? o->observed[i] : o->values_preserved];
-        const int is = rank[i < KV_OBS_COUNT ? n->observed[i] : n->values_preserved];
+    for (int i = 0; i < KV_SEEN_COUNT; i++) {
+        const int was = rank[o->seen[i]], is = rank[n->seen[i]];
         lost = lost || is < was;
         gained = gained || is > was;
     }

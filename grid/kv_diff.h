@@ -1,6 +1,6 @@
 /* Two sets of rows compared, old against new. Rows match by check, geometry values, pair and params; a geometry that
  * only one side has at a place where the other has one that it alone has counts as the same geometry redeclared.
- * A row costs 40 bytes, so that a million of them fit. */
+ * A row costs 32 bytes, so that a million of them fit. */
 #ifndef KV_DIFF_H
 #define KV_DIFF_H
 
@@ -13,8 +13,7 @@ typedef struct {
     uint32_t check, src, dst, params; /* in names */
     uint32_t geometry; /* in geometry_names of both sides; of NEW, of the old one where it is redeclared */
     uint32_t at;       /* its place among the rows of its side */
-    uint8_t verdict, values_preserved;
-    uint8_t observed[KV_OBS_COUNT];
+    uint8_t verdict, seen[KV_SEEN_COUNT];
 } kv_diff_row;
 
 typedef struct {

@@ -39,14 +39,10 @@ static const char *tri_text(uint8_t t)
 /* The first observation that differs, " (tokens_identical true -> false)"; nothing where the verdicts say it. */
 static kv_rc put_observation(const kv_diff_row *o, const kv_diff_row *n, kv_buf *out, kv_err *err)
 {
-    for (int i = 0; i <= KV_OBS_COUNT; i++) {
-        const uint8_t was = i < KV_OBS_COUNT ? o->observed[i] : o->values_preserved;
-        const uint8_t is = i < KV_OBS_COUNT ? n->observed[i] : n->values_preserved;
-        if (was != is)
-            return kv_buf_printf(out, err, " (%s %s -> %s)",
-                                 i < KV_OBS_COUNT ? kv_obs_name((kv_obs)i) : "values_preserved", tri_text(was),
-                                 tri_text(is));
-    }
+    for (int i = 0; i < KV_SEEN_COUNT; i++)
+        if (o->seen[i] != n->seen[i])
+            return kv_buf_printf(out, err, " (%s %s -> %s)", kv_seen_name(i), tri_text(o->seen[i]),
+                                 tri_text(n->seen[i]));
     return KV_OK;
 }
 

@@ -7,7 +7,7 @@
 
 /* JUnit XML that GitLab and Jenkins read: a suite for each geometry, a case for each row, and a suite `expect` with a case
  * for each rule of the campaign. A case fails where its row is FAILED or UNPROVEN, is not what the rule that decides about
- * it expects (as of `today`), or, where no rule does, is NOT_EXACT without a change of the element type; where a waiver
+ * it expects (as of `today`), or, where no rule does, is NOT_EXACT for another reason than a change of the element type; where a waiver
  * excuses it, it is skipped. */
 kv_rc kv_export_junit(kv_reader *r, const char *today, kv_out *out, kv_err *err) KV_MUST_USE;
 

@@ -7,6 +7,11 @@
 
 #define READER_BYTES_MAX ((size_t)1 << 30)
 
+const char *kv_seen_name(int i)
+{
+    return i < KV_OBS_COUNT ? kv_obs_name((kv_obs)i) : i == KV_SEEN_GATHER ? "gather_agrees" : "values_preserved";
+}
+
 /* ---- rows ------------------------------------------------------------------------------- */
 
 static kv_rc wrong(size_t at, const char *key, const char *needed, kv_err *err)
@@ -52,14 +57,16 @@ static kv_rc view_texts(const json_t *row, size_t at, kv_view *v, kv_err *err)
 
 static kv_rc view_observations(const json_t *row, size_t at, kv_view *v, kv_err *err)
 {
-    const json_t *made = json_object_get(row, "observations");
-    const json_t *detail = json_object_get(json_object_get(row, "proof"), "detail");
+    const json_t *made = json_object_get(row, "observations"), *proof = json_object_get(row, "proof");
+    const json_t *detail = json_object_get(proof, "detail"), *agrees = json_object_get(proof, "gather_agrees");
     for (int i = 0; i < KV_OBS_COUNT; i++)
-        if (!tri_of(json_object_get(made, kv_obs_name((kv_obs)i)), &v->observed[i]))
+        if (!tri_of(json_object_get(made, kv_obs_name((kv_obs)i)), &v->seen[i]))
             return wrong(at, "observations", "true, false or null for each", err);
     v->converts = json_is_object(detail);
-    v->values_preserved = KV_NULL;
-    if (v->converts && !tri_of(json_object_get(detail, "values_preserved"), &v->values_preserved))
+    v->seen[KV_SEEN_GATHER] = v->seen[KV_SEEN_VALUES] = KV_NULL;
+    if (agrees != NULL && !tri_of(agrees, &v->seen[KV_SEEN_GATHER]))
+        return wrong(at, "proof.gather_agrees", "true, false or null", err);
+    if (v->converts && !tri_of(json_object_get(detail, "values_preserved"), &v->seen[KV_SEEN_VALUES]))
         return wrong(at, "proof.detail.values_preserved", "true or false", err);
     return KV_OK;
 }
@@ -90,13 +97,14 @@ kv_rc kv_view_of_row(const kv_campaign *c, const kv_row *row, kv_view *out, json
                  .src = c->catalogue.item[cell->src]->name,
                  .dst = c->catalogue.item[cell->dst]->name,
                  .geometry = (size_t)cell->geometry,
-                 .verdict = (kv_verdict)row->verdict,
-                 .values_preserved = KV_NULL};
+                 .verdict = (kv_verdict)row->verdict};
     v.params = *params = kv_row_params_new(c, cell);
     if (v.params == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a row");
-    memcpy(v.observed, row->observed, sizeof v.observed);
+    memcpy(v.seen, row->observed, sizeof row->observed);
+    v.seen[KV_SEEN_GATHER] = !row->ran ? KV_NULL : row->gather_agrees ? KV_TRUE : KV_FALSE;
+    v.seen[KV_SEEN_VALUES] = KV_NULL;
     v.converts = row->ran && row->converts;
-    if (v.converts) v.values_preserved = row->values_preserved ? KV_TRUE : KV_FALSE;
+    if (v.converts) v.seen[KV_SEEN_VALUES] = row->values_preserved ? KV_TRUE : KV_FALSE;
     *out = v;
     return KV_OK;
 }

@@ -8,15 +8,19 @@
 #include "certs/kv_rows.h"
 #include "grid/kv_row.h"
 
+/* What a row says it has seen: its observations and, since a conversion never reproduces the target, what its proof adds. */
+enum { KV_SEEN_GATHER = KV_OBS_COUNT, KV_SEEN_VALUES, KV_SEEN_COUNT };
+/* "tokens_identical", "gather_agrees", "values_preserved" and so on. */
+const char *kv_seen_name(int i);
+
 /* What is compared and expected of a row. Texts are borrowed from the row or the campaign. */
 typedef struct {
     const char *check, *src, *dst;
     size_t geometry;      /* index in the certificate's list */
     const json_t *params; /* an object of texts */
     kv_verdict verdict;
-    int32_t observed[KV_OBS_COUNT]; /* kv_tri */
-    int32_t values_preserved;       /* kv_tri; KV_NULL where nothing is converted */
-    bool converts;                  /* between element types */
+    int32_t seen[KV_SEEN_COUNT]; /* kv_tri, by kv_obs, then the two below */
+    bool converts;               /* between element types */
 } kv_view;
 
 /* Row number `at` of a certificate with n_geometries geometries. KV_EFORMAT names its place. */

@@ -61,12 +61,12 @@ static void diff_grade__a_lost_observation_is_worse(void **state)
     for (int i = 0; i < 3 * 3 * 3 * 3; i++) {
         const int a = i % 3, b = i / 3 % 3, c = i / 9 % 3, e = i / 27;
         kv_diff_row o = {.verdict = KV_VERDICT_NOT_EXACT}, n = o;
-        memset(o.observed, KV_FALSE, sizeof o.observed);
-        memset(n.observed, KV_FALSE, sizeof n.observed);
-        o.observed[KV_OBS_TOKENS] = tri[a];
-        n.observed[KV_OBS_TOKENS] = tri[b];
-        o.values_preserved = tri[c];
-        n.values_preserved = tri[e];
+        memset(o.seen, KV_FALSE, sizeof o.seen);
+        memset(n.seen, KV_FALSE, sizeof n.seen);
+        o.seen[KV_OBS_TOKENS] = tri[a];
+        n.seen[KV_OBS_TOKENS] = tri[b];
+        o.seen[KV_SEEN_VALUES] = tri[c];
+        n.seen[KV_SEEN_VALUES] = tri[e];
         const kv_diff_change want = b < a || e < c ? KV_DIFF_WORSE : b > a || e > c ? KV_DIFF_BETTER : KV_DIFF_SAME;
         assert_int_equal(kv_diff_grade(&o, &n), want);
     }

@@ -16,11 +16,11 @@ static void reader__gives_each_row_once_and_again_after_a_rewind(void **state)
         kvt_ok(kv_reader_next(&r, &row, &v, &err), &err);
         assert_string_equal(v.src, "a");
         assert_int_equal(v.verdict, KV_VERDICT_EXACT_BYTE);
-        assert_int_equal(v.observed[KV_OBS_TOKENS], KV_TRUE);
+        assert_int_equal(v.seen[KV_OBS_TOKENS], KV_TRUE);
         assert_false(v.converts);
         kvt_ok(kv_reader_next(&r, &row, &v, &err), &err);
         assert_int_equal(v.geometry, 1);
-        assert_int_equal(v.observed[KV_OBS_TOKENS], KV_NULL);
+        assert_int_equal(v.seen[KV_OBS_TOKENS], KV_NULL);
         kv_params_print(v.params, params);
         assert_string_equal(params, ",tail=nan");
         kvt_ok(kv_reader_next(&r, &row, &v, &err), &err);
@@ -53,7 +53,8 @@ static const struct {
              {"verdict", "null", "rows[0].verdict"},
              {"observations", "{}", "rows[0].observations"},
              {"observations", "null", "rows[0].observations"},
-             {"proof", "{'detail':{'values_preserved':3}}", "values_preserved"}};
+             {"proof", "{'detail':{'values_preserved':3}}", "values_preserved"},
+             {"proof", "{'gather_agrees':3,'detail':null}", "gather_agrees"}};
 
 static void reader_next__names_the_place_that_is_wrong(void **state)
 {

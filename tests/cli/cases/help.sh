@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # --help, --version and usage errors of every command.
-COMMANDS=(run plan verify show explain layouts bench keygen)
+COMMANDS=(run plan verify show diff explain layouts bench keygen)
 
 case_help_of_the_program()
 {
