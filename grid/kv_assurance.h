@@ -28,10 +28,10 @@ kv_rc kv_mutations_run(kv_device *dev, size_t part, size_t parts, json_t *list, 
 /* The known limits, each demonstrated (kv_limits.c). */
 kv_rc kv_limits_run(kv_device *dev, json_t *list, kv_err *err) KV_MUST_USE;
 /* Checks over the rows of a campaign (kv_checks.c). `controls` are those of the same run. */
-kv_rc kv_checks_run(const kv_campaign *c, const kv_row *rows, const json_t *controls, json_t *list, kv_err *err)
+kv_rc kv_checks_run(const kv_campaign *c, kv_row_set rows, const json_t *controls, json_t *list, kv_err *err)
     KV_MUST_USE;
 /* What holds and what does not, with this run's numbers (kv_boundary.c). A new object in *out. */
-kv_rc kv_boundary_new(const kv_campaign *c, const kv_row *rows, json_t **out, kv_err *err) KV_MUST_USE;
+kv_rc kv_boundary_new(const kv_campaign *c, kv_row_set rows, json_t **out, kv_err *err) KV_MUST_USE;
 
 /* ---- as one item of work ---------------------------------------------------------------- */
 

@@ -5,15 +5,17 @@
 #include "grid/kv_assurance.h"
 #include "grid/kv_doc.h"
 
-kv_rc kv_boundary_new(const kv_campaign *c, const kv_row *rows, json_t **out, kv_err *err)
+kv_rc kv_boundary_new(const kv_campaign *c, kv_row_set rows, json_t **out, kv_err *err)
 {
     kv_observed o;
     char shapes[160], positions[200], tokens[200], geometries[160], note[200];
     int64_t ran = 0, decoded = 0;
     kv_observe(c, rows, &o);
     for (size_t i = 0; i < c->n_cells; i++) {
-        ran += kv_row_ran(&rows[i]);
-        decoded += kv_row_ran(&rows[i]) && rows[i].observed[KV_OBS_TOKENS] == KV_TRUE;
+        kv_row row;
+        kv_row_set_get(rows, i, &row);
+        ran += kv_row_ran(&row);
+        decoded += kv_row_ran(&row) && row.observed[KV_OBS_TOKENS] == KV_TRUE;
     }
     snprintf(shapes, sizeof shapes, "The shapes of %zu declared layouts, each with its citation.", c->catalogue.n);
     snprintf(positions, sizeof positions,

@@ -9,7 +9,7 @@
 
 typedef struct {
     const kv_campaign *c;
-    const kv_row *rows;
+    kv_row_set rows;
     const json_t *controls;
     json_t *list;
     kv_err *err;
@@ -50,14 +50,13 @@ static const kv_layout *side_of(const checks *k, size_t row, int side)
     return k->c->catalogue.item[side == 0 ? cell->src : cell->dst];
 }
 
-/* Rows for which `bad` holds, and how many rows it was asked of. */
-typedef bool (*row_test)(const checks *k, size_t row);
-static int64_t count(const checks *k, row_test test)
-{
-    int64_t n = 0;
-    for (size_t i = 0; i < k->c->n_cells; i++) n += test(k, i);
-    return n;
-}
+/* A row as it is asked: with its cell, and as it will stand in the document. */
+typedef struct {
+    size_t cell;
+    const kv_row *r;
+    const json_t *json;
+} asked;
+typedef bool (*row_test)(const checks *k, const asked *a);
 
 /* ---- tests of one row: true = it is at fault --------------------------------------------- */
 
@@ -71,51 +70,50 @@ static bool has_null(const json_t *v)
     return false;
 }
 
-static bool proof_incomplete(const checks *k, size_t i)
+static bool proof_incomplete(const checks *k, const asked *a)
 {
-    if (!kv_row_ran(&k->rows[i])) return false;
-    json_t *row = kv_row_json_new(k->c, &k->rows[i]);
-    const json_t *proof = json_object_get(row, "proof");
-    const bool bad = row == NULL || json_object_size(proof) != 21 || has_null(proof) ||
-                     has_null(json_object_get(row, "native_bytes"));
-    json_decref(row);
-    return bad;
+    (void)k;
+    const json_t *proof = json_object_get(a->json, "proof");
+    return kv_row_ran(a->r) &&
+           (json_object_size(proof) != 21 || has_null(proof) || has_null(json_object_get(a->json, "native_bytes")));
 }
 
-static bool exact_not_whole(const checks *k, size_t i)
+static bool exact_not_whole(const checks *k, const asked *a)
 {
-    const kv_row *r = &k->rows[i];
+    const kv_row *r = a->r;
     if (!is_exact(r)) return false;
-    const kv_geometry *g = geometry_of(k, i);
-    const int64_t unit = kv_pair_unit_layers(side_of(k, i, 0), side_of(k, i, 1), g);
+    const kv_geometry *g = geometry_of(k, a->cell);
+    const int64_t unit = kv_pair_unit_layers(side_of(k, a->cell, 0), side_of(k, a->cell, 1), g);
     const int64_t checked[2] = {r->source_checked, r->checked}, total[2] = {r->source_total, r->total};
     for (int s = 0; s < 2; s++) {
         kv_index ix;
         kv_bind_state state;
         char reason[KV_REASON_TEXT];
-        if (kv_layout_bind(side_of(k, i, s), g, unit, &ix, &state, reason, NULL) != KV_OK || state != KV_BIND_OK ||
-            checked[s] != ix.native || total[s] != ix.native)
+        if (kv_layout_bind(side_of(k, a->cell, s), g, unit, &ix, &state, reason, NULL) != KV_OK ||
+            state != KV_BIND_OK || checked[s] != ix.native || total[s] != ix.native)
             return true;
     }
     return !r->source_bijective || !r->dest_bijective || !r->gather_agrees;
 }
 
-static bool exact_relabelling(const checks *k, size_t i)
+static bool exact_relabelling(const checks *k, const asked *a)
 {
-    return is_exact(&k->rows[i]) && k->rows[i].words == 0;
+    (void)k;
+    return is_exact(a->r) && a->r->words == 0;
 }
 
 /* With stale tails: EXACT_TOKEN exactly where padding is left unread; with zero tails: never. */
-static bool class_is_not_padding(const checks *k, size_t i)
+static bool class_is_not_padding(const checks *k, const asked *a)
 {
-    const kv_row *r = &k->rows[i];
-    const bool padding_shows = k->c->cells[i].tail != KV_TAIL_ZERO && r->unread_padding > 0;
+    const kv_row *r = a->r;
+    const bool padding_shows = k->c->cells[a->cell].tail != KV_TAIL_ZERO && r->unread_padding > 0;
     return is_exact(r) && (r->verdict == KV_VERDICT_EXACT_TOKEN) != padding_shows;
 }
 
-static bool token_differs_elsewhere(const checks *k, size_t i)
+static bool token_differs_elsewhere(const checks *k, const asked *a)
 {
-    const kv_row *r = &k->rows[i];
+    (void)k;
+    const kv_row *r = a->r;
     return r->verdict == KV_VERDICT_EXACT_TOKEN && (r->diff_positions != r->unread_padding || r->diff_positions == 0);
 }
 
@@ -134,71 +132,86 @@ static bool same_declaration(const kv_layout *a, const kv_layout *b)
     return equal;
 }
 
-static bool equal_but_no_view(const checks *k, size_t i)
+static bool equal_but_no_view(const checks *k, const asked *a)
 {
-    const kv_row *r = &k->rows[i];
-    return r->verdict != KV_VERDICT_REFUSED && same_declaration(side_of(k, i, 0), side_of(k, i, 1)) && !is_view(r);
+    const kv_row *r = a->r;
+    return r->verdict != KV_VERDICT_REFUSED && same_declaration(side_of(k, a->cell, 0), side_of(k, a->cell, 1)) &&
+           !is_view(r);
 }
 
-static bool same_image_wrong(const checks *k, size_t i)
+static bool same_image_wrong(const checks *k, const asked *a)
 {
-    const kv_row *r = &k->rows[i];
+    const kv_row *r = a->r;
     if (!kv_row_ran(r)) return r->same_image != 0;
-    const kv_geometry *g = geometry_of(k, i);
-    const int64_t unit = kv_pair_unit_layers(side_of(k, i, 0), side_of(k, i, 1), g);
+    const kv_geometry *g = geometry_of(k, a->cell);
+    const int64_t unit = kv_pair_unit_layers(side_of(k, a->cell, 0), side_of(k, a->cell, 1), g);
     kv_index ix[2];
     kv_bind_state state;
     char reason[KV_REASON_TEXT];
     for (int s = 0; s < 2; s++)
-        if (kv_layout_bind(side_of(k, i, s), g, unit, &ix[s], &state, reason, NULL) != KV_OK || state != KV_BIND_OK)
+        if (kv_layout_bind(side_of(k, a->cell, s), g, unit, &ix[s], &state, reason, NULL) != KV_OK ||
+            state != KV_BIND_OK)
             return true;
     return kv_index_same_image(&ix[0], &ix[1]) != (r->same_image != 0);
 }
 
-static bool lemma_missing(const checks *k, size_t i)
+static bool lemma_missing(const checks *k, const asked *a)
 {
-    if (!is_exact(&k->rows[i])) return false;
-    json_t *row = kv_row_json_new(k->c, &k->rows[i]);
-    const json_t *lemmas = json_object_get(json_object_get(row, "proof"), "lemmas");
+    (void)k;
+    if (!is_exact(a->r)) return false;
+    const json_t *lemmas = json_object_get(json_object_get(a->json, "proof"), "lemmas");
     bool bad = json_array_size(lemmas) == 0;
     for (size_t l = 0; !bad && l < json_array_size(lemmas); l++) {
         kv_lemma known;
         bad = !kv_lemma_parse(json_string_value(json_array_get(lemmas, l)), &known);
     }
-    json_decref(row);
     return bad;
 }
 
-static bool row_of_another_cell(const checks *k, size_t i)
+static bool row_of_another_cell(const checks *k, const asked *a)
 {
-    return k->rows[i].cell != (int64_t)i;
+    (void)k;
+    return a->r->cell != (int64_t)a->cell;
 }
 
 /* ---- checks ----------------------------------------------------------------------------- */
 
+static const struct {
+    const char *name;
+    row_test fault;
+    const char *what;
+} table[] = {
+    {"proofs_have_every_field", proof_incomplete, "rows that ran lack a proof field"},
+    {"exact_rows_proved_over_the_whole_space", exact_not_whole, "exact rows are not proved over their whole space"},
+    {"no_exact_row_is_a_relabelling", exact_relabelling, "exact rows have no word"},
+    {"token_class_is_unread_padding", class_is_not_padding,
+     "exact rows are in the wrong class for their padding and tail"},
+    {"token_identical_means_padding_only", token_differs_elsewhere,
+     "EXACT_TOKEN rows differ elsewhere than in unread padding"},
+    {"equal_descriptors_are_views", equal_but_no_view, "pairs of equal declarations are no view_reinterpret"},
+    {"equal_images_are_same_image", same_image_wrong, "rows say same_image wrongly"},
+    {"lemmas_of_exact_rows_exist", lemma_missing, "exact rows name no lemma, or an unknown one"},
+    {"every_cell_has_a_row", row_of_another_cell, "cells of the expanded campaign have no row"}};
+#define N_TESTS (sizeof table / sizeof table[0])
+
+/* Asks every row everything; a row is made and written out once. */
 static kv_rc of_all_rows(checks *k)
 {
-    static const struct {
-        const char *name;
-        row_test fault;
-        const char *what;
-    } table[] = {
-        {"proofs_have_every_field", proof_incomplete, "rows that ran lack a proof field"},
-        {"exact_rows_proved_over_the_whole_space", exact_not_whole, "exact rows are not proved over their whole space"},
-        {"no_exact_row_is_a_relabelling", exact_relabelling, "exact rows have no word"},
-        {"token_class_is_unread_padding", class_is_not_padding,
-         "exact rows are in the wrong class for their padding and tail"},
-        {"token_identical_means_padding_only", token_differs_elsewhere,
-         "EXACT_TOKEN rows differ elsewhere than in unread padding"},
-        {"equal_descriptors_are_views", equal_but_no_view, "pairs of equal declarations are no view_reinterpret"},
-        {"equal_images_are_same_image", same_image_wrong, "rows say same_image wrongly"},
-        {"lemmas_of_exact_rows_exist", lemma_missing, "exact rows name no lemma, or an unknown one"},
-        {"every_cell_has_a_row", row_of_another_cell, "cells of the expanded campaign have no row"}};
+    int64_t faults[N_TESTS] = {0};
     kv_rc rc = KV_OK;
-    for (size_t i = 0; rc == KV_OK && i < sizeof table / sizeof table[0]; i++) {
-        const int64_t n = count(k, table[i].fault);
-        rc = add(k, table[i].name, n == 0, "%" PRId64 " of %zu rows: %s", n, k->c->n_cells, table[i].what);
+    for (size_t i = 0; i < k->c->n_cells; i++) {
+        kv_row row;
+        kv_row_set_get(k->rows, i, &row);
+        const bool mine = row.cell == (int64_t)i;
+        json_t *json = mine ? kv_row_json_new(k->c, &row) : NULL;
+        if (mine && json == NULL) return KV_FAIL(k->err, KV_ENOMEM, "no memory to check rows");
+        const asked a = {i, &row, json};
+        for (size_t t = 0; t < N_TESTS; t++) faults[t] += table[t].fault(k, &a);
+        json_decref(json);
     }
+    for (size_t t = 0; rc == KV_OK && t < N_TESTS; t++)
+        rc = add(k, table[t].name, faults[t] == 0, "%" PRId64 " of %zu rows: %s", faults[t], k->c->n_cells,
+                 table[t].what);
     return rc;
 }
 
@@ -242,7 +255,9 @@ static kv_rc of_tokens(checks *k)
 {
     bool any = false, varied = false;
     for (size_t i = 0; i < k->c->n_cells; i++) {
-        const kv_row *r = &k->rows[i];
+        kv_row row;
+        const kv_row *r = &row;
+        kv_row_set_get(k->rows, i, &row);
         if (!kv_row_ran(r) || geometry_of(k, i)->tokens == 0) continue;
         any = true;
         for (int t = 1; t < KV_DECODE_STEPS; t++) varied = varied || r->reference[t] != r->reference[0];
@@ -289,7 +304,7 @@ static kv_rc of_layouts(checks *k)
                k->c->catalogue.n);
 }
 
-kv_rc kv_checks_run(const kv_campaign *c, const kv_row *rows, const json_t *controls, json_t *list, kv_err *err)
+kv_rc kv_checks_run(const kv_campaign *c, kv_row_set rows, const json_t *controls, json_t *list, kv_err *err)
 {
     checks k = {c, rows, controls, list, err};
     kv_rc rc;

@@ -5,23 +5,24 @@
 #include <time.h>
 
 #include "base/kv_file.h"
-#include "certs/kv_cert.h"
 #include "certs/kv_json.h"
+#include "certs/kv_rows.h"
 #include "certs/kv_verify.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_assurance.h"
-#include "grid/kv_doc.h"
 #include "grid/kv_exit.h"
 #include "grid/kv_gate.h"
+#include "grid/kv_issue.h"
+#include "grid/kv_pack.h"
 
 typedef struct {
     const kv_opts *o;
     kv_trust *trust;
-    json_t **part; /* documents, as given */
+    json_t *first; /* the first part without its rows, which all others must fit */
     size_t n;
     kv_campaign whole;
-    kv_row *rows;
-    bool *have;
+    kv_pack *rows;
+    int64_t ranks, elapsed_ms;
     json_t *failures, *devices, *parts_list;
     kv_err *err;
 } merge;
@@ -29,7 +30,7 @@ typedef struct {
 /* ---- reading the parts ------------------------------------------------------------------- */
 
 /* Verifies the bytes and parses the same bytes. */
-static kv_rc read_part(merge *m, size_t i)
+static kv_rc read_part(merge *m, size_t i, json_t **doc)
 {
     const char *path = m->o->positional[i];
     kv_buf bytes = {0};
@@ -44,7 +45,7 @@ static kv_rc read_part(merge *m, size_t i)
                      path, kv_hcode_name(f->code), f->path, f->actual);
         goto out;
     }
-    rc = kv_json_parse(bytes.data, bytes.len, KV_VERIFY_BYTES_MAX, &m->part[i], m->err);
+    rc = kv_json_parse(bytes.data, bytes.len, KV_VERIFY_BYTES_MAX, doc, m->err);
 out:
     kv_verify_report_free(&report);
     kv_buf_free(&bytes);
@@ -63,12 +64,12 @@ static const char *part_text(const json_t *doc)
 }
 
 /* All parts must be of one campaign: equal spec but for `part`, equal catalogue, equal controls and limits. */
-static kv_rc same_campaign(const merge *m, size_t i)
+static kv_rc same_campaign(const merge *m, size_t i, const json_t *doc)
 {
     static const char *const keys[] = {"catalogue", "controls", "known_limits", "subject", NULL};
     const char *a = m->o->positional[0], *b = m->o->positional[i];
-    json_t *first = json_copy((json_t *)(uintptr_t)spec_of(m->part[0])),
-           *other = json_copy((json_t *)(uintptr_t)spec_of(m->part[i]));
+    json_t *first = json_copy((json_t *)(uintptr_t)spec_of(m->first)),
+           *other = json_copy((json_t *)(uintptr_t)spec_of(doc));
     json_object_del(first, "part");
     json_object_del(other, "part");
     const bool equal = json_equal(first, other);
@@ -76,7 +77,7 @@ static kv_rc same_campaign(const merge *m, size_t i)
     json_decref(other);
     if (!equal) return KV_FAIL(m->err, KV_EFORMAT, "%s and %s are of different campaigns", a, b);
     for (const char *const *k = keys; *k != NULL; k++) {
-        const json_t *x = json_object_get(m->part[0], *k), *y = json_object_get(m->part[i], *k);
+        const json_t *x = json_object_get(m->first, *k), *y = json_object_get(doc, *k);
         if (x != y && !json_equal(x, y)) return KV_FAIL(m->err, KV_EFORMAT, "%s and %s differ in \"%s\"", a, b, *k);
     }
     return KV_OK;
@@ -86,8 +87,8 @@ static kv_rc same_campaign(const merge *m, size_t i)
 static kv_rc build_whole(merge *m)
 {
     kv_catalogue all = {0};
-    json_t *spec = json_copy((json_t *)(uintptr_t)spec_of(m->part[0]));
-    const json_t *catalogue = json_object_get(m->part[0], "catalogue");
+    json_t *spec = json_copy((json_t *)(uintptr_t)spec_of(m->first));
+    const json_t *catalogue = json_object_get(m->first, "catalogue");
     kv_rc rc = spec != NULL ? KV_OK : KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
     json_object_del(spec, "part");
     for (size_t i = 0; rc == KV_OK && i < json_array_size(catalogue); i++) {
@@ -121,24 +122,33 @@ static size_t cell_of(const merge *m, const json_t *row, size_t from)
     return m->whole.n_cells;
 }
 
-static kv_rc take_rows(merge *m, size_t i)
+static kv_rc take_row(merge *m, size_t i, const json_t *doc, const json_t *row, size_t *at)
 {
-    const json_t *rows = json_object_get(m->part[i], "rows");
+    kv_row r;
+    *at = cell_of(m, row, *at);
+    if (*at == m->whole.n_cells)
+        return KV_FAIL(m->err, KV_EBUG, "%s: the row %s is no cell of the campaign", m->o->positional[i],
+                       json_string_value(json_object_get(row, "pair_id")));
+    if (kv_pack_has(m->rows, (int64_t)*at))
+        return KV_FAIL(m->err, KV_EFORMAT, "%s (%s) holds the cell %s again: two parts overlap", m->o->positional[i],
+                       part_text(doc), json_string_value(json_object_get(row, "pair_id")));
+    const kv_rc rc = kv_row_of_json(row, (int64_t)(*at)++, &r, m->err);
+    return rc == KV_OK ? kv_pack_put(m->rows, &r, m->err) : rc;
+}
+
+static kv_rc take_rows(merge *m, size_t i, const json_t *doc)
+{
     size_t at = 0;
-    for (size_t k = 0; k < json_array_size(rows); k++, at++) {
-        const json_t *row = json_array_get(rows, k);
-        at = cell_of(m, row, at);
-        if (at == m->whole.n_cells)
-            return KV_FAIL(m->err, KV_EBUG, "%s: row %zu is no cell of the campaign", m->o->positional[i], k);
-        if (m->have[at])
-            return KV_FAIL(m->err, KV_EFORMAT, "%s (%s) holds the cell %s again: two parts overlap",
-                           m->o->positional[i], part_text(m->part[i]),
-                           json_string_value(json_object_get(row, "pair_id")));
-        m->have[at] = true;
-        kv_rc rc = kv_row_of_json(row, (int64_t)at, &m->rows[at], m->err);
-        if (rc != KV_OK) return rc;
+    const json_t *row;
+    kv_rows *rows = NULL;
+    kv_rc rc = kv_rows_open(doc, m->o->positional[i], &rows, m->err);
+    while (rc == KV_OK) {
+        rc = kv_rows_next(rows, &row, m->err);
+        if (rc == KV_OK && row == NULL) break;
+        if (rc == KV_OK) rc = take_row(m, i, doc, row, &at);
     }
-    return KV_OK;
+    kv_rows_close(rows);
+    return rc;
 }
 
 static kv_rc check_complete(const merge *m)
@@ -146,7 +156,7 @@ static kv_rc check_complete(const merge *m)
     int64_t missing = 0;
     size_t first = 0;
     for (size_t i = 0; i < m->whole.n_cells; i++)
-        if (!m->have[i] && missing++ == 0) first = i;
+        if (!kv_pack_has(m->rows, (int64_t)i) && missing++ == 0) first = i;
     if (missing == 0) return KV_OK;
     char id[KV_PAIR_ID_TEXT], g[KV_GEOMETRY_TEXT];
     kv_cell_pair_id(&m->whole, &m->whole.cells[first], id);
@@ -156,48 +166,45 @@ static kv_rc check_complete(const merge *m)
                    missing, m->whole.n_cells, id, g);
 }
 
-static kv_rc take_facts(merge *m, size_t i, int64_t *ranks, int64_t *elapsed)
+static kv_rc take_facts(merge *m, const json_t *doc)
 {
-    const json_t *run = json_object_get(m->part[i], "run");
-    *ranks += json_integer_value(json_object_get(run, "ranks"));
-    *elapsed += json_integer_value(json_object_get(run, "elapsed_ms"));
+    const json_t *run = json_object_get(doc, "run");
+    m->ranks += json_integer_value(json_object_get(run, "ranks"));
+    m->elapsed_ms += json_integer_value(json_object_get(run, "elapsed_ms"));
     if (json_array_extend(m->failures, json_object_get(run, "failures")) != 0 ||
         json_array_extend(m->devices, json_object_get(run, "devices")) != 0 ||
-        json_array_append_new(m->parts_list,
-                              json_pack("{s:s,s:O,s:O}", "part", part_text(m->part[i]), "body_digest",
-                                        json_object_get(m->part[i], "body_digest"), "key_id",
-                                        json_object_get(json_object_get(m->part[i], "signature"), "key_id"))) != 0)
+        json_array_append_new(m->parts_list, json_pack("{s:s,s:O,s:O}", "part", part_text(doc), "body_digest",
+                                                       json_object_get(doc, "body_digest"), "key_id",
+                                                       json_object_get(json_object_get(doc, "signature"), "key_id"))) !=
+            0)
         return KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
     return KV_OK;
 }
 
-static kv_rc join(merge *m, json_t **doc)
+/* Reads part i and takes all that is needed of it; of the first, what the others must fit stays. */
+static kv_rc take_part(merge *m, size_t i)
 {
-    kv_assurance a = {.controls = json_object_get(m->part[0], "controls"),
-                      .known_limits = json_object_get(m->part[0], "known_limits"),
-                      .subject = json_object_get(m->part[0], "subject")};
-    kv_run_facts facts = {.devices = m->devices,
-                          .failures = m->failures,
-                          .versions = json_object_get(json_object_get(m->part[0], "run"), "versions")};
-    const time_t now = time(NULL);
-    struct tm utc;
-    int64_t ranks = 0;
-    kv_rc rc = KV_OK;
-    strftime(facts.started, sizeof facts.started, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    for (size_t i = 0; rc == KV_OK && i < m->n; i++) rc = take_facts(m, i, &ranks, &facts.elapsed_ms);
-    facts.ranks = (int)ranks;
-    a.checks = json_array();
-    if (rc == KV_OK) rc = kv_checks_run(&m->whole, m->rows, a.controls, a.checks, m->err);
-    if (rc == KV_OK) rc = kv_boundary_new(&m->whole, m->rows, &a.boundary, m->err);
-    if (rc == KV_OK) rc = kv_doc_new(&m->whole, m->rows, &a, &facts, doc, m->err);
-    if (rc == KV_OK && json_object_set(json_object_get(*doc, "run"), "parts", m->parts_list) != 0)
-        rc = KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
-    json_decref(a.checks);
-    json_decref(a.boundary);
+    json_t *doc = NULL;
+    kv_rc rc;
+    KV_TRY(rc, out, read_part(m, i, &doc));
+    if (i == 0) {
+        m->first = json_copy(doc);
+        if (m->first == NULL) {
+            rc = KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
+            goto out;
+        }
+        json_object_del(m->first, "rows");
+        json_object_del(m->first, "bindings");
+        KV_TRY(rc, out, build_whole(m));
+        KV_TRY(rc, out, kv_pack_new(&m->whole, &m->rows, m->err));
+    }
+    KV_TRY(rc, out, same_campaign(m, i, doc));
+    KV_TRY(rc, out, take_rows(m, i, doc));
+    rc = take_facts(m, doc);
+out:
+    json_decref(doc);
     return rc;
 }
-
-/* ---- the command ------------------------------------------------------------------------- */
 
 static kv_rc read_all(merge *m)
 {
@@ -205,56 +212,75 @@ static kv_rc read_all(merge *m)
     kv_rc rc;
     KV_TRY(rc, out, kv_trust_find_path(m->o->trust, &trust_path, m->err));
     if (trust_path != NULL) KV_TRY(rc, out, kv_trust_load(trust_path, &m->trust, m->err));
-    for (size_t i = 0; i < m->n; i++) {
-        KV_TRY(rc, out, read_part(m, i));
-        KV_TRY(rc, out, same_campaign(m, i));
-    }
-    KV_TRY(rc, out, build_whole(m));
-    m->rows = kv_alloc(m->whole.n_cells, sizeof *m->rows);
-    m->have = kv_alloc(m->whole.n_cells, sizeof *m->have);
-    if (m->rows == NULL || m->have == NULL) {
-        rc = KV_FAIL(m->err, KV_ENOMEM, "no memory for %zu rows", m->whole.n_cells);
-        goto out;
-    }
-    for (size_t i = 0; i < m->n; i++) KV_TRY(rc, out, take_rows(m, i));
+    for (size_t i = 0; i < m->n; i++) KV_TRY(rc, out, take_part(m, i));
     rc = check_complete(m);
 out:
     kv_free(trust_path);
     return rc;
 }
 
-static kv_rc write_out(const merge *m, json_t *doc)
+/* ---- the merged certificate -------------------------------------------------------------- */
+
+static kv_rc join(merge *m, const kv_key *key, json_t **doc)
+{
+    kv_assurance a = {.controls = json_object_get(m->first, "controls"),
+                      .known_limits = json_object_get(m->first, "known_limits"),
+                      .subject = json_object_get(m->first, "subject")};
+    kv_run_facts facts = {.ranks = (int)m->ranks,
+                          .devices = m->devices,
+                          .failures = m->failures,
+                          .elapsed_ms = m->elapsed_ms,
+                          .versions = json_object_get(json_object_get(m->first, "run"), "versions")};
+    const kv_issue_facts issue = {.c = &m->whole,
+                                  .rows = kv_pack_rows(m->rows),
+                                  .assurance = &a,
+                                  .facts = &facts,
+                                  .parts = m->parts_list,
+                                  .key = key,
+                                  .path = m->o->out};
+    const time_t now = time(NULL);
+    struct tm utc;
+    strftime(facts.started, sizeof facts.started, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    a.checks = json_array();
+    kv_rc rc = kv_checks_run(&m->whole, issue.rows, a.controls, a.checks, m->err);
+    if (rc == KV_OK) rc = kv_boundary_new(&m->whole, issue.rows, &a.boundary, m->err);
+    if (rc == KV_OK) rc = kv_issue(&issue, doc, m->err);
+    json_decref(a.checks);
+    json_decref(a.boundary);
+    return rc;
+}
+
+static kv_rc write_out(merge *m, json_t **doc)
 {
     kv_key *key = NULL;
     kv_pass *pass = NULL;
     char *key_path = NULL;
-    kv_buf bytes = {0};
     kv_rc rc;
     KV_TRY(rc, out, kv_key_find_path(m->o->key, &key_path, m->err));
     KV_TRY(rc, out, kv_pass_find((int)m->o->pass_fd, &pass, m->err));
     KV_TRY(rc, out, kv_key_load(key_path, pass, &key, m->err));
-    KV_TRY(rc, out, kv_cert_seal(doc, key, &bytes, m->err));
-    rc = kv_file_write(m->o->out, bytes.data, bytes.len, 0644, KV_FILE_REPLACE, m->err);
+    rc = join(m, key, doc);
 out:
-    kv_buf_free(&bytes);
     kv_key_free(key);
     kv_pass_free(pass);
     kv_free(key_path);
     return rc;
 }
 
+/* ---- the command ------------------------------------------------------------------------- */
+
 static int tell(const merge *m, const json_t *doc)
 {
     kv_observed n;
     kv_gate gate = {0};
-    kv_observe(&m->whole, m->rows, &n);
+    kv_observe(&m->whole, kv_pack_rows(m->rows), &n);
     printf("%" PRId64 " rows of %zu parts: %" PRId64 " EXACT_BYTE, %" PRId64 " EXACT_TOKEN, %" PRId64
            " NOT_EXACT, %" PRId64 " REFUSED\n",
            n.rows, m->n, n.verdicts[KV_VERDICT_EXACT_BYTE], n.verdicts[KV_VERDICT_EXACT_TOKEN],
            n.verdicts[KV_VERDICT_NOT_EXACT], n.verdicts[KV_VERDICT_REFUSED]);
     printf("certificate %s\nbody digest %s\n", m->o->out, json_string_value(json_object_get(doc, "body_digest")));
     const kv_gate_facts facts = {
-        .c = &m->whole, .rows = m->rows, .doc = doc, .allow_unproven = m->o->allow_unproven != 0};
+        .c = &m->whole, .rows = kv_pack_rows(m->rows), .doc = doc, .allow_unproven = m->o->allow_unproven != 0};
     const kv_rc rc = kv_gate_judge(&facts, &gate, m->err);
     const int code = rc == KV_OK ? gate.code : kv_ask_fail(m->err);
     kv_gate_free(&gate);
@@ -274,28 +300,24 @@ int kv_cmd_merge(const kv_opts *o, int argc, char **argv)
         rc = KV_FAIL(&err, KV_EINVAL, "name the file for the merged certificate with -o FILE");
         goto out;
     }
-    m.part = kv_alloc(m.n, sizeof *m.part);
     m.failures = json_array();
     m.devices = json_array();
     m.parts_list = json_array();
-    if (m.part == NULL || m.failures == NULL || m.devices == NULL || m.parts_list == NULL) {
+    if (m.failures == NULL || m.devices == NULL || m.parts_list == NULL) {
         rc = KV_FAIL(&err, KV_ENOMEM, "no memory to merge");
         goto out;
     }
     KV_TRY(rc, out, kv_file_can_write(o->out, &err));
     KV_TRY(rc, out, read_all(&m));
-    KV_TRY(rc, out, join(&m, &doc));
-    KV_TRY(rc, out, write_out(&m, doc));
+    KV_TRY(rc, out, write_out(&m, &doc));
     code = tell(&m, doc);
 out:
-    for (size_t i = 0; m.part != NULL && i < m.n; i++) json_decref(m.part[i]);
-    kv_free(m.part);
+    json_decref(m.first);
     json_decref(doc);
     json_decref(m.failures);
     json_decref(m.devices);
     json_decref(m.parts_list);
-    kv_free(m.rows);
-    kv_free(m.have);
+    kv_pack_free(m.rows);
     kv_campaign_free(&m.whole);
     kv_trust_free(m.trust);
     if (rc == KV_OK) return kv_ask_finish(code);

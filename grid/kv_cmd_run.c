@@ -16,7 +16,7 @@ void kv_session_free(kv_session *s)
     kv_key_free(s->key);
     kv_free(s->out_path);
     kv_gate_close_baseline(s->baseline);
-    kv_free(s->rows);
+    kv_pack_free(s->rows);
     kv_free(s->ranks);
     kv_free(s->done);
     kv_free(s->todo);

@@ -99,7 +99,7 @@ out:
     return rc;
 }
 
-kv_rc kv_diff_add_run(kv_diff *d, const kv_campaign *c, const kv_row *rows, kv_err *err)
+kv_rc kv_diff_add_run(kv_diff *d, const kv_campaign *c, kv_row_set rows, kv_err *err)
 {
     kv_rc rc;
     KV_TRY(rc, out, add_geometries(d, KV_NEW, c->geometries, c->n_geometries, err));
@@ -107,9 +107,11 @@ kv_rc kv_diff_add_run(kv_diff *d, const kv_campaign *c, const kv_row *rows, kv_e
     for (size_t i = 0; i < c->catalogue.n; i++)
         KV_TRY(rc, out, add_layout(d, KV_NEW, i, c->catalogue.item[i]->json, err));
     for (size_t i = 0; i < c->n_cells; i++) {
+        kv_row row;
         kv_view v;
         json_t *params = NULL;
-        rc = kv_view_of_row(c, &rows[i], &v, &params, err);
+        kv_row_set_get(rows, i, &row);
+        rc = kv_view_of_row(c, &row, &v, &params, err);
         if (rc == KV_OK) rc = add_row(d, KV_NEW, &v, d->side[KV_NEW].geometry_names.text[v.geometry], err);
         json_decref(params);
         if (rc != KV_OK) goto out;

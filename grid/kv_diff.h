@@ -55,7 +55,7 @@ typedef struct {
 /* Adds the rows of a certificate, or of a run, as one side; OLD first. *d is zeroed by the caller and freed with
  * kv_diff_free whatever happened. */
 kv_rc kv_diff_add_reader(kv_diff *d, int side, kv_reader *r, kv_err *err) KV_MUST_USE;
-kv_rc kv_diff_add_run(kv_diff *d, const kv_campaign *c, const kv_row *rows, kv_err *err) KV_MUST_USE;
+kv_rc kv_diff_add_run(kv_diff *d, const kv_campaign *c, kv_row_set rows, kv_err *err) KV_MUST_USE;
 /* Compares. A row that stands twice on one side is KV_EFORMAT. */
 kv_rc kv_diff_compare(kv_diff *d, kv_err *err) KV_MUST_USE;
 void kv_diff_free(kv_diff *d);

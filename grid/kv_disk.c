@@ -55,6 +55,13 @@ static int create(const kv_disk *d, const char *path)
     return fd >= 0 ? fd : -errno;
 }
 
+static int64_t read_at(const kv_disk *d, int fd, char *bytes, size_t n, int64_t at)
+{
+    (void)d;
+    const ssize_t r = pread(fd, bytes, n, (off_t)at);
+    return r >= 0 ? (int64_t)r : -errno;
+}
+
 static int64_t write_at(const kv_disk *d, int fd, const char *bytes, size_t n, int64_t at)
 {
     (void)d;
@@ -140,6 +147,7 @@ const kv_disk *kv_disk_real(void)
                                  .sync_folder = sync_folder,
                                  .read_file = read_file,
                                  .open = open_file,
+                                 .read = read_at,
                                  .create = create,
                                  .write = write_at,
                                  .truncate = truncate_to,

@@ -19,8 +19,9 @@ struct kv_disk {
     int (*make_folder)(const kv_disk *d, const char *path); /* 0 also where it is there already */
     int (*sync_folder)(const kv_disk *d, const char *path);
     int (*read_file)(const kv_disk *d, const char *path, size_t limit, kv_buf *out); /* -ENOENT: not there */
-    int (*open)(const kv_disk *d, const char *path);   /* read and write, made if absent */
-    int (*create)(const kv_disk *d, const char *path); /* only if absent, else -EEXIST */
+    int (*open)(const kv_disk *d, const char *path);                              /* read and write, made if absent */
+    int64_t (*read)(const kv_disk *d, int fd, char *bytes, size_t n, int64_t at); /* may give fewer; 0 at the end */
+    int (*create)(const kv_disk *d, const char *path);                            /* only if absent, else -EEXIST */
     int64_t (*write)(const kv_disk *d, int fd, const char *bytes, size_t n, int64_t at); /* may write fewer */
     int (*truncate)(const kv_disk *d, int fd, int64_t size);
     int (*sync)(const kv_disk *d, int fd);

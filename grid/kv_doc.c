@@ -22,12 +22,14 @@ static json_t *copy_or_empty(json_t *list)
 
 /* ---- observed and floors ---------------------------------------------------------------- */
 
-void kv_observe(const kv_campaign *c, const kv_row *rows, kv_observed *o)
+void kv_observe(const kv_campaign *c, kv_row_set rows, kv_observed *o)
 {
     memset(o, 0, sizeof *o);
     o->rows = (int64_t)c->n_cells;
     for (size_t i = 0; i < c->n_cells; i++) {
-        const kv_row *r = &rows[i];
+        kv_row row;
+        const kv_row *r = &row;
+        kv_row_set_get(rows, i, &row);
         const bool ran = kv_row_ran(r), view = ran && r->words == (uint32_t)1 << KV_W_VIEW_REINTERPRET;
         o->words |= r->words;
         o->frontiers |= (uint32_t)1 << r->frontier;
@@ -239,14 +241,17 @@ static json_t *vocabulary_new(const kv_campaign *c, const kv_observed *o)
     return list;
 }
 
-static json_t *rows_new(const kv_campaign *c, const kv_row *rows)
+static json_t *rows_new(const kv_campaign *c, kv_row_set rows)
 {
     json_t *list = json_array();
-    for (size_t i = 0; list != NULL && i < c->n_cells; i++)
-        if (json_array_append_new(list, kv_row_json_new(c, &rows[i])) != 0) {
+    for (size_t i = 0; list != NULL && i < c->n_cells; i++) {
+        kv_row row;
+        kv_row_set_get(rows, i, &row);
+        if (json_array_append_new(list, kv_row_json_new(c, &row)) != 0) {
             json_decref(list);
             return NULL;
         }
+    }
     return list;
 }
 
@@ -258,8 +263,8 @@ static json_t *run_new(const kv_run_facts *f)
                      (json_int_t)f->elapsed_ms);
 }
 
-kv_rc kv_doc_new(const kv_campaign *c, const kv_row *rows, const kv_assurance *a, const kv_run_facts *facts,
-                 json_t **out, kv_err *err)
+kv_rc kv_doc_new(const kv_campaign *c, kv_row_set rows, json_t *rows_file, const kv_assurance *a,
+                 const kv_run_facts *facts, json_t **out, kv_err *err)
 {
     kv_observed o;
     char digest[KV_HASH_HEX];
@@ -275,13 +280,14 @@ kv_rc kv_doc_new(const kv_campaign *c, const kv_row *rows, const kv_assurance *a
                         KV_CERT_SCHEMA, "campaign", "name", c->name, "digest", digest, "spec", c->spec, "method",
                         method_new(c), "catalogue", catalogue, "geometries", geometries_new(c), "bindings",
                         bindings_new(c, err), "vocabulary", vocabulary_new(c, &o), "boundary", boundary, "rows",
-                        rows_new(c, rows), "controls", copy_or_empty(a->controls), "checks", copy_or_empty(a->checks),
-                        "known_limits", copy_or_empty(a->known_limits), "floors", floors_new(c, observed), "observed",
-                        observed, "run", run_new(facts));
+                        rows_file != NULL ? json_array() : rows_new(c, rows), "controls", copy_or_empty(a->controls),
+                        "checks", copy_or_empty(a->checks), "known_limits", copy_or_empty(a->known_limits), "floors",
+                        floors_new(c, observed), "observed", observed, "run", run_new(facts));
     json_decref(catalogue);
     json_decref(observed);
     json_decref(boundary);
-    if (doc != NULL && a->subject != NULL && json_object_set(doc, "subject", a->subject) != 0) {
+    if (doc != NULL && ((a->subject != NULL && json_object_set(doc, "subject", a->subject) != 0) ||
+                        (rows_file != NULL && json_object_set(doc, "rows_file", rows_file) != 0))) {
         json_decref(doc);
         doc = NULL;
     }

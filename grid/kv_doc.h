@@ -14,7 +14,7 @@ typedef struct {
     uint32_t words;     /* words that occur */
     uint32_t frontiers; /* bit kv_layout_frontier */
 } kv_observed;
-void kv_observe(const kv_campaign *c, const kv_row *rows, kv_observed *out);
+void kv_observe(const kv_campaign *c, kv_row_set rows, kv_observed *out);
 
 /* campaign.digest: over the spec and the digests of all layouts. */
 kv_rc kv_doc_campaign_digest(const kv_campaign *c, char out[KV_HASH_HEX], kv_err *err) KV_MUST_USE;
@@ -35,8 +35,9 @@ typedef struct {
     json_t *subject; /* what the user says was tested, or NULL */
 } kv_assurance;
 
-/* A new document with body and `run`, ready for kv_cert_seal; rows in cell order. The caller owns *out. */
-kv_rc kv_doc_new(const kv_campaign *c, const kv_row *rows, const kv_assurance *a, const kv_run_facts *facts,
+/* A new document with body and `run`, ready for kv_cert_seal; rows in cell order, or
+ * in a row file that rows_file (else NULL) declares. The caller owns *out. */
+kv_rc kv_doc_new(const kv_campaign *c, kv_row_set rows, json_t *rows_file, const kv_assurance *a, const kv_run_facts *facts,
                  json_t **out, kv_err *err) KV_MUST_USE;
 
 /* True if every floor that the campaign gives equals what was observed; else err says which does not. */

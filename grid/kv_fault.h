@@ -14,4 +14,7 @@
 /* Called once for each cell that a rank ran; may change the row, return an error, or not return. */
 kv_rc kv_fault_cell(int rank, kv_row *row, kv_err *err) KV_MUST_USE;
 
+/* How many rows may stand in the document: $KVGRID_ROWS_LIMIT, else `limit`. */
+size_t kv_fault_rows_limit(size_t limit);
+
 #endif

@@ -43,3 +43,10 @@ kv_rc kv_fault_cell(int rank, kv_row *row, kv_err *err)
     if (at == NULL || sscanf(at, "@%ld:%ld", &who, &when) != 2 || who != rank || when != cells_seen) return KV_OK;
     return act(text, (size_t)(at - text), row, err);
 }
+
+size_t kv_fault_rows_limit(size_t limit)
+{
+    int64_t given;
+    const char *text = getenv("KVGRID_ROWS_LIMIT");
+    return text != NULL && kv_parse_i64(text, 0, INT64_MAX, &given) ? (size_t)given : limit;
+}

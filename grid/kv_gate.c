@@ -74,9 +74,11 @@ static kv_rc hold_against_expect(const kv_gate_facts *f, kv_gate *g, kv_err *err
     kv_expect_today(today);
     KV_TRY(rc, out, kv_expect_new(json_object_get(f->c->spec, "expect"), today, f->c->name, &e, err));
     for (size_t i = 0; e != NULL && i < f->c->n_cells; i++) {
+        kv_row row;
         kv_view v;
         json_t *params = NULL;
-        rc = kv_view_of_row(f->c, &f->rows[i], &v, &params, err);
+        kv_row_set_get(f->rows, i, &row);
+        rc = kv_view_of_row(f->c, &row, &v, &params, err);
         if (rc == KV_OK) kv_expect_row(e, &v, &f->c->geometries[v.geometry]);
         json_decref(params);
         if (rc != KV_OK) goto out;

@@ -7,7 +7,7 @@
 
 typedef struct {
     const kv_campaign *c;
-    const kv_row *rows;
+    kv_row_set rows;
     const json_t *doc;
     kv_diff *baseline;         /* with its OLD side, or NULL */
     const char *baseline_name; /* for messages */

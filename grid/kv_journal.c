@@ -7,7 +7,8 @@
 
 #define HEAD "kvgrid.journal/v1 "
 #define SUM_DIGITS 16
-#define JOURNAL_LIMIT ((size_t)1 << 40)
+#define LINE_MAX_BYTES ((size_t)1 << 20) /* far more than any row has */
+#define PIECE_BYTES ((size_t)1 << 16)    /* read at once */
 
 struct kv_journal {
     const kv_disk *disk;
@@ -31,7 +32,7 @@ static void checksum(const char *text, size_t n, char out[SUM_DIGITS + 1])
 
 typedef struct {
     const kv_campaign *c;
-    kv_row *rows;
+    kv_pack *rows;
     bool *done;
     int64_t n_done;
     const char *path;
@@ -64,9 +65,10 @@ static bool same_row(const kv_row *a, const kv_row *b)
 
 static kv_rc take_row(reader *r, const kv_row *row, int64_t number)
 {
-    kv_row *slot = &r->rows[row->cell];
     const bool failed = row->verdict == KV_VERDICT_FAILED;
-    if (r->done[row->cell] && !failed && !same_row(slot, row)) {
+    kv_row before;
+    if (r->done[row->cell]) kv_pack_get(r->rows, row->cell, &before);
+    if (r->done[row->cell] && !failed && !same_row(&before, row)) {
         char id[KV_PAIR_ID_TEXT];
         kv_cell_pair_id(r->c, &r->c->cells[row->cell], id);
         return KV_FAIL(r->err, KV_EFORMAT,
@@ -78,10 +80,9 @@ static kv_rc take_row(reader *r, const kv_row *row, int64_t number)
         r->n_done--;
     }
     if (failed || r->done[row->cell]) return KV_OK; /* FAILED rows run again */
-    *slot = *row;
     r->done[row->cell] = true;
     r->n_done++;
-    return KV_OK;
+    return kv_pack_put(r->rows, row, r->err);
 }
 
 static kv_rc check_head(const reader *r, const char *line, size_t n, const char *digest)
@@ -97,45 +98,98 @@ static kv_rc check_head(const reader *r, const char *line, size_t n, const char 
         r->path, line + head, digest);
 }
 
-/* Reads all lines; *good is where the last whole good line ends. */
-static kv_rc read_lines(reader *r, const kv_buf *text, const char *digest, int64_t *good)
+/* The journal's bytes, some at a time. */
+typedef struct {
+    const kv_journal *j;
+    kv_buf held; /* what was read and not yet taken begins at `from` */
+    size_t from;
+    int64_t at; /* where to read on */
+    kv_err *err;
+} source;
+
+/* Reads on; *n is 0 at the end. */
+static kv_rc read_on(source *s, size_t *n)
 {
-    size_t at = 0;
-    *good = 0;
-    for (int64_t number = 1; at < text->len; number++) {
-        const char *line = text->data + at, *newline = memchr(line, '\n', text->len - at);
-        kv_row row;
-        if (newline == NULL) return KV_OK; /* torn: that cell runs again */
-        const size_t n = (size_t)(newline - line), next = at + n + 1;
-        kv_rc rc = number == 1 ? check_head(r, line, n, digest) : read_line(r, line, n, &row);
-        if (rc == KV_EFORMAT && number > 1) {
-            if (next == text->len) { /* a last line that was torn inside */
-                kv_err_clear(r->err);
-                return KV_OK;
-            }
-            kv_err_prefix(r->err, "%s: line %" PRId64, r->path, number);
-        }
-        if (rc == KV_OK && number > 1) rc = take_row(r, &row, number);
-        if (rc != KV_OK) return rc;
-        at = next;
-        *good = (int64_t)at;
-    }
-    return KV_OK;
+    char piece[PIECE_BYTES];
+    int64_t got = -EINTR;
+    if (s->from > 0) memmove(s->held.data, s->held.data + s->from, s->held.len - s->from);
+    s->held.len -= s->from;
+    s->from = 0;
+    while (got == -EINTR) got = s->j->disk->read(s->j->disk, s->j->fd, piece, sizeof piece, s->at);
+    if (got < 0) return KV_FAIL(s->err, KV_EREAD, "%s: cannot be read: %s", s->j->path, strerror((int)-got));
+    *n = (size_t)got;
+    s->at += got;
+    return kv_buf_append(&s->held, piece, *n, s->err);
 }
 
+/* The next whole line, borrowed until the next call; *line is NULL where there is none. */
+static kv_rc next_line(source *s, const char **line, size_t *n)
+{
+    for (size_t seen = 0;;) {
+        const char *begin = s->held.len > 0 ? s->held.data + s->from : "";
+        const size_t have = s->held.len - s->from;
+        const char *newline = have > seen ? memchr(begin + seen, '\n', have - seen) : NULL;
+        size_t more = 0;
+        *line = newline != NULL ? begin : NULL;
+        if (newline != NULL) {
+            *n = (size_t)(newline - begin);
+            s->from += *n + 1;
+            return KV_OK;
+        }
+        if (have > LINE_MAX_BYTES)
+            return KV_FAIL(s->err, KV_EFORMAT, "%s: a line has no end: it is no journal", s->j->path);
+        const kv_rc rc = read_on(s, &more);
+        if (rc != KV_OK || more == 0) return rc; /* what is left is torn: that cell runs again */
+        seen = have;
+    }
+}
+
+/* Whether nothing stands behind the line that was taken last. */
+static kv_rc at_end(source *s, bool *end)
+{
+    size_t more = 1;
+    kv_rc rc = KV_OK;
+    if (s->from == s->held.len) rc = read_on(s, &more);
+    *end = more == 0;
+    return rc;
+}
+
+/* One line of number `number`; *torn where it is the last, and bad. */
+static kv_rc take_line(reader *r, source *s, const char *line, size_t n, int64_t number, bool *torn)
+{
+    kv_row row;
+    kv_rc rc = read_line(r, line, n, &row);
+    if (rc == KV_OK) return take_row(r, &row, number);
+    if (rc != KV_EFORMAT) return rc;
+    kv_err why = *r->err;
+    kv_err_clear(r->err);
+    rc = at_end(s, torn);
+    if (rc != KV_OK || *torn) return rc;
+    *r->err = why;
+    kv_err_prefix(r->err, "%s: line %" PRId64, r->path, number);
+    return KV_EFORMAT;
+}
+
+/* Reads all lines; j->end is where the last whole good line ends. */
 static kv_rc read_journal(kv_journal *j, reader *r, const char *digest)
 {
-    kv_buf text = {0};
+    source s = {.j = j, .err = r->err};
+    bool torn = false;
     kv_rc rc = KV_OK;
     j->end = 0;
-    const int why = j->disk->read_file(j->disk, j->path, JOURNAL_LIMIT, &text);
-    if (why == -ENOMEM)
-        rc = KV_FAIL(r->err, KV_ENOMEM, "%s: no memory to read it", j->path);
-    else if (why != 0 && why != -ENOENT)
-        rc = KV_FAIL(r->err, KV_EREAD, "%s: cannot be read: %s", j->path, strerror(-why));
-    else if (why == 0)
-        rc = read_lines(r, &text, digest, &j->end);
-    kv_buf_free(&text);
+    for (int64_t number = 1; !torn; number++) {
+        const char *line;
+        size_t n = 0;
+        KV_TRY(rc, out, next_line(&s, &line, &n));
+        if (line == NULL) break;
+        if (number == 1)
+            KV_TRY(rc, out, check_head(r, line, n, digest));
+        else
+            KV_TRY(rc, out, take_line(r, &s, line, n, number, &torn));
+        if (!torn) j->end += (int64_t)n + 1;
+    }
+out:
+    kv_buf_free(&s.held);
     return rc;
 }
 
@@ -209,14 +263,15 @@ static void journal_free(kv_journal *j)
     kv_free(j);
 }
 
-static kv_rc open_locked(kv_journal *j, const char *dir, const kv_campaign *c, const char *digest, kv_row *rows,
+static kv_rc open_locked(kv_journal *j, const char *dir, const kv_campaign *c, const char *digest, kv_pack *rows,
                          bool *done, int64_t *n_done, kv_err *err)
 {
     reader r = {.c = c, .rows = rows, .done = done, .path = j->path, .err = err};
     kv_rc rc;
-    KV_TRY(rc, out, read_journal(j, &r, digest));
     j->fd = j->disk->open(j->disk, j->path);
-    int why = j->fd < 0 ? j->fd : j->disk->truncate(j->disk, j->fd, j->end);
+    if (j->fd < 0) return KV_FAIL(err, KV_EWRITE, "%s: cannot be opened: %s", j->path, strerror(-j->fd));
+    KV_TRY(rc, out, read_journal(j, &r, digest));
+    int why = j->disk->truncate(j->disk, j->fd, j->end);
     if (why == 0) why = j->disk->sync_folder(j->disk, dir); /* else a power cut may take the whole file */
     if (why != 0) {
         rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", j->path, strerror(-why));
@@ -233,14 +288,14 @@ out:
     return rc;
 }
 
-kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows, bool *done,
+kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaign_digest, kv_pack *rows, bool *done,
                       int64_t *n_done, kv_journal **out, kv_err *err)
 {
     return kv_journal_open_on(kv_disk_real(), dir, c, campaign_digest, rows, done, n_done, out, err);
 }
 
 kv_rc kv_journal_open_on(const kv_disk *disk, const char *dir, const kv_campaign *c, const char *campaign_digest,
-                         kv_row *rows, bool *done, int64_t *n_done, kv_journal **out, kv_err *err)
+                         kv_pack *rows, bool *done, int64_t *n_done, kv_journal **out, kv_err *err)
 {
     kv_rc rc;
     const int why = disk->make_folder(disk, dir);

@@ -11,20 +11,20 @@
 #define KV_JOURNAL_H
 
 #include "grid/kv_disk.h"
-#include "grid/kv_row.h"
+#include "grid/kv_pack.h"
 
 #define KV_JOURNAL_SYNC_S 1.0
 
 typedef struct kv_journal kv_journal;
 
-/* Opens (or makes) a state folder for a campaign: takes its lock, reads the rows that stand there into rows[cell] and sets
- * done[cell] (arrays of c->n_cells, zeroed by the caller; FAILED rows are not done). *n_done counts them.
+/* Opens (or makes) a state folder for a campaign: takes its lock, reads the rows that stand there into rows and sets
+ * done[cell] (an array of c->n_cells, zeroed by the caller; FAILED rows are not done). *n_done counts them.
  * KV_EEXIST: another run holds the lock. KV_EFORMAT: a bad line, a conflict, another campaign's state. */
-kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaign_digest, kv_row *rows, bool *done,
+kv_rc kv_journal_open(const char *dir, const kv_campaign *c, const char *campaign_digest, kv_pack *rows, bool *done,
                       int64_t *n_done, kv_journal **out, kv_err *err) KV_MUST_USE;
 /* The same on another disk than the real one (borrowed, for as long as the journal lives). */
 kv_rc kv_journal_open_on(const kv_disk *disk, const char *dir, const kv_campaign *c, const char *campaign_digest,
-                         kv_row *rows, bool *done, int64_t *n_done, kv_journal **out, kv_err *err) KV_MUST_USE;
+                         kv_pack *rows, bool *done, int64_t *n_done, kv_journal **out, kv_err *err) KV_MUST_USE;
 
 /* Appends one row. On KV_EWRITE the file is cut back to its last whole line. */
 kv_rc kv_journal_add(kv_journal *j, const kv_campaign *c, const kv_row *row, kv_err *err) KV_MUST_USE;

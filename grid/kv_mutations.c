@@ -76,8 +76,8 @@ static kv_rc build_document(bench *b, kv_device *dev)
         goto out;
     }
     KV_TRY(rc, out, run_published(dev, &c, rows, b->err));
-    KV_TRY(rc, out, kv_boundary_new(&c, rows, &a.boundary, b->err));
-    KV_TRY(rc, out, kv_doc_new(&c, rows, &a, &facts, &b->doc, b->err));
+    KV_TRY(rc, out, kv_boundary_new(&c, kv_row_set_of(rows), &a.boundary, b->err));
+    KV_TRY(rc, out, kv_doc_new(&c, kv_row_set_of(rows), NULL, &a, &facts, &b->doc, b->err));
     rc = seal(b->doc, b->key, &bytes, b->err);
 out:
     json_decref(a.boundary);

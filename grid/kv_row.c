@@ -3,6 +3,21 @@
 #include <stdio.h>
 #include <string.h>
 
+void kv_row_set_get(kv_row_set rows, size_t cell, kv_row *out)
+{
+    rows.get(rows.ctx, (int64_t)cell, out);
+}
+
+static void of_array(const void *ctx, int64_t cell, kv_row *out)
+{
+    *out = ((const kv_row *)ctx)[cell];
+}
+
+kv_row_set kv_row_set_of(const kv_row *rows)
+{
+    return (kv_row_set){rows, of_array};
+}
+
 kv_verdict kv_grade(bool refused, bool elements_differ, bool empty, const int32_t o[KV_OBS_COUNT])
 {
     if (refused) return KV_VERDICT_REFUSED;

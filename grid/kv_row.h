@@ -37,6 +37,14 @@ typedef struct {
     char failed_at[160];         /* rank, host, device of a failure */
 } kv_row;
 
+/* Rows by cell, wherever they are kept; a cell without a row gives one whose `cell` is another. */
+typedef struct {
+    const void *ctx;
+    void (*get)(const void *ctx, int64_t cell, kv_row *out);
+} kv_row_set;
+void kv_row_set_get(kv_row_set rows, size_t cell, kv_row *out);
+kv_row_set kv_row_set_of(const kv_row *rows); /* an array by cell */
+
 /* The grade: the first line of the table in design section 4 that applies. */
 kv_verdict kv_grade(bool refused, bool elements_differ, bool empty, const int32_t observed[KV_OBS_COUNT]);
 

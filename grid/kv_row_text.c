@@ -5,78 +5,16 @@
 
 #include "certs/kv_json.h"
 #include "grid/kv_journal.h"
+#include "grid/kv_row_fields.h"
 
-/* Integer fields of a row in the order of the list. `most` bounds what a journal may hold. */
-typedef struct {
-    size_t at;
-    bool wide; /* int64_t, else int32_t */
-    int64_t least, most;
-} field;
-
-#define N(name_, least_, most_)                                                                                        \
-    {                                                                                                                  \
-        offsetof(kv_row, name_), false, least_, most_                                                                  \
-    }
-#define W(name_)                                                                                                       \
-    {                                                                                                                  \
-        offsetof(kv_row, name_), true, 0, KV_JSON_INT_MAX                                                              \
-    }
-static const field fields[] = {N(verdict, 0, KV_VERDICT_COUNT - 1),
-                               N(error_class, -1, KV_ERRCLASS_COUNT - 1),
-                               N(frontier, 0, KV_X4_GEOMETRY_UNREPRESENTABLE),
-                               N(words, 0, ((int64_t)1 << KV_W_COUNT) - 1),
-                               N(same_image, 0, 1),
-                               N(ran, 0, 1),
-                               N(observed[0], 0, KV_NULL),
-                               N(observed[1], 0, KV_NULL),
-                               N(observed[2], 0, KV_NULL),
-                               N(observed[3], 0, KV_NULL),
-                               W(native_bytes[0]),
-                               W(native_bytes[1]),
-                               W(unit_layers),
-                               W(layers),
-                               W(checked),
-                               W(total),
-                               W(source_checked),
-                               W(source_total),
-                               N(source_bijective, 0, 1),
-                               N(dest_bijective, 0, 1),
-                               W(source_padding),
-                               W(dest_padding),
-                               W(unread_padding),
-                               W(diff_positions),
-                               N(gather_payloads, 0, 1 << 16),
-                               N(gather_agrees, 0, 1),
-                               N(converts, 0, 1),
-                               N(values_preserved, 0, 1),
-                               N(finite, 0, 1),
-                               W(worst_ppm)};
-#define N_FIELDS (sizeof fields / sizeof fields[0])
-
-static int64_t get(const kv_row *r, const field *f)
-{
-    int32_t narrow;
-    int64_t wide;
-    memcpy(&wide, (const char *)r + f->at, f->wide ? sizeof wide : sizeof narrow);
-    memcpy(&narrow, (const char *)r + f->at, sizeof narrow);
-    return f->wide ? wide : narrow;
-}
-
-static void set(kv_row *r, const field *f, int64_t v)
-{
-    const int32_t narrow = (int32_t)v;
-    if (f->wide)
-        memcpy((char *)r + f->at, &v, sizeof v);
-    else
-        memcpy((char *)r + f->at, &narrow, sizeof narrow);
-}
+#define N_FIELDS KV_ROW_FIELDS
 
 kv_rc kv_row_encode(const kv_row *row, kv_buf *out, kv_err *err)
 {
     kv_rc rc = KV_OK;
     json_t *list = json_array();
     json_array_append_new(list, json_integer((json_int_t)row->cell));
-    for (size_t i = 0; i < N_FIELDS; i++) json_array_append_new(list, json_integer((json_int_t)get(row, &fields[i])));
+    for (size_t i = 0; i < N_FIELDS; i++) json_array_append_new(list, json_integer((json_int_t)kv_row_field_get(row, &kv_row_fields[i])));
     for (int i = 0; i < KV_DECODE_STEPS; i++) {
         json_array_append_new(list, json_integer(row->decoded[i]));
         json_array_append_new(list, json_integer(row->reference[i]));
@@ -116,8 +54,8 @@ static bool decode_list(const kv_campaign *c, const json_t *list, kv_row *r)
     if (json_array_size(list) != 1 + N_FIELDS + 2 * KV_DECODE_STEPS + 4) return false;
     if (!take_int(list, &at, 0, (int64_t)c->n_cells - 1, &r->cell)) return false;
     for (size_t i = 0; i < N_FIELDS; i++) {
-        if (!take_int(list, &at, fields[i].least, fields[i].most, &v)) return false;
-        set(r, &fields[i], v);
+        if (!take_int(list, &at, kv_row_fields[i].least, kv_row_fields[i].most, &v)) return false;
+        kv_row_field_set(r, &kv_row_fields[i], v);
     }
     for (int i = 0; i < KV_DECODE_STEPS; i++) {
         if (!take_int(list, &at, 0, KV_VOCABULARY - 1, &v)) return false;

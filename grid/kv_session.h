@@ -34,7 +34,7 @@ typedef struct {
     char *out_path;
     kv_key *key;
     kv_diff *baseline; /* to compare with, or NULL */
-    kv_row *rows;      /* by cell */
+    kv_pack *rows;
     int32_t *ranks;    /* who ran a cell, by cell */
     kv_journal *journal;
     int64_t n_resumed;

@@ -3,10 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/kv_file.h"
-#include "certs/kv_cert.h"
-#include "grid/kv_doc.h"
 #include "grid/kv_gate.h"
+#include "grid/kv_issue.h"
 #include "grid/kv_session.h"
 
 /* The rank at the start of "RANK HOST". */
@@ -19,7 +17,9 @@ static json_t *failures_new(const kv_session *s)
 {
     json_t *list = json_array();
     for (size_t i = 0; list != NULL && i < s->c.n_cells; i++) {
-        const kv_row *r = &s->rows[i];
+        kv_row row;
+        const kv_row *r = &row;
+        kv_pack_get(s->rows, (int64_t)i, &row);
         if (r->verdict != KV_VERDICT_FAILED) continue;
         char id[KV_PAIR_ID_TEXT];
         const char *host = strchr(r->failed_at, ' ');
@@ -40,11 +40,11 @@ static kv_rc assure(kv_session *s, kv_assurance *a, kv_err *err)
     if (rc != KV_OK) return rc;
     a->checks = json_array();
     if (a->checks == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for the checks");
-    rc = kv_checks_run(&s->c, s->rows, a->controls, a->checks, err);
-    return rc == KV_OK ? kv_boundary_new(&s->c, s->rows, &a->boundary, err) : rc;
+    rc = kv_checks_run(&s->c, kv_pack_rows(s->rows), a->controls, a->checks, err);
+    return rc == KV_OK ? kv_boundary_new(&s->c, kv_pack_rows(s->rows), &a->boundary, err) : rc;
 }
 
-static kv_rc certify(kv_session *s, json_t **doc, kv_buf *bytes, kv_err *err)
+static kv_rc certify(kv_session *s, json_t **doc, kv_err *err)
 {
     kv_run_facts facts = {.ranks = kv_mpi_size(s->m),
                           .devices = s->devices,
@@ -53,23 +53,32 @@ static kv_rc certify(kv_session *s, json_t **doc, kv_buf *bytes, kv_err *err)
                           .elapsed_ms = (int64_t)(kv_session_seconds(s) * 1e3)};
     memcpy(facts.started, s->started, sizeof facts.started);
     kv_assurance a = {.subject = s->subject};
+    const kv_issue_facts issue = {.c = &s->c,
+                                  .rows = kv_pack_rows(s->rows),
+                                  .assurance = &a,
+                                  .facts = &facts,
+                                  .key = s->key,
+                                  .path = s->out_path};
     kv_rc rc = facts.failures != NULL ? assure(s, &a, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the certificate");
-    if (rc == KV_OK) rc = kv_doc_new(&s->c, s->rows, &a, &facts, doc, err);
+    if (rc == KV_OK) rc = kv_issue(&issue, doc, err);
     json_decref(a.controls);
     json_decref(a.known_limits);
     json_decref(a.checks);
     json_decref(a.boundary);
     json_decref(facts.failures);
-    if (rc == KV_OK) rc = kv_cert_seal(*doc, s->key, bytes, err);
-    if (rc == KV_OK) rc = kv_file_write(s->out_path, bytes->data, bytes->len, 0644, KV_FILE_REPLACE, err);
     return rc;
 }
 
 /* Says how it went; *code is the exit code. */
 static kv_rc tell(const kv_session *s, const json_t *doc, int *code, kv_err *err)
 {
-    const kv_gate_facts facts = {
-        &s->c, s->rows, doc, s->baseline, s->o->baseline, s->o->accept_redeclared != 0, s->o->allow_unproven != 0};
+    const kv_gate_facts facts = {&s->c,
+                                 kv_pack_rows(s->rows),
+                                 doc,
+                                 s->baseline,
+                                 s->o->baseline,
+                                 s->o->accept_redeclared != 0,
+                                 s->o->allow_unproven != 0};
     kv_gate gate = {0};
     kv_rc rc = kv_gate_judge(&facts, &gate, err);
     if (rc == KV_OK)
@@ -84,10 +93,8 @@ kv_rc kv_session_finish(kv_session *s, int *code, kv_err *err)
 {
     kv_rc rc = KV_OK;
     json_t *doc = NULL;
-    kv_buf bytes = {0};
-    if (kv_session_is_root(s)) rc = certify(s, &doc, &bytes, err);
+    if (kv_session_is_root(s)) rc = certify(s, &doc, err);
     if (rc == KV_OK && kv_session_is_root(s)) rc = tell(s, doc, code, err);
     json_decref(doc);
-    kv_buf_free(&bytes);
     return kv_mpi_agree(s->m, rc, err);
 }

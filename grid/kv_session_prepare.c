@@ -39,9 +39,9 @@ static kv_rc prepare_root(kv_session *s, kv_err *err)
         goto out;
     }
     KV_TRY(rc, out, kv_file_can_write(s->out_path, err));
-    s->rows = kv_alloc(s->c.n_cells, sizeof *s->rows);
+    KV_TRY(rc, out, kv_pack_new(&s->c, &s->rows, err));
     s->ranks = kv_alloc(s->c.n_cells, sizeof *s->ranks);
-    if (s->rows == NULL || s->ranks == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for %zu rows", s->c.n_cells);
+    if (s->ranks == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for %zu rows", s->c.n_cells);
 out:
     kv_pass_free(pass);
     kv_free(key_path);

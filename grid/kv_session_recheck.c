@@ -8,7 +8,8 @@
 #include "grid/kv_fault.h"
 #include "grid/kv_session.h"
 
-#define ROWS_A_ROUND ((int64_t)(KV_MPI_TEXT_BYTES_MAX / sizeof(kv_row)))
+#define ROW_BYTES ((size_t)1024) /* a packed row with its length has fewer */
+#define ROWS_A_ROUND ((int64_t)(KV_MPI_TEXT_BYTES_MAX / ROW_BYTES))
 
 /* One cell to run again, and who ran it. */
 typedef struct {
@@ -33,7 +34,9 @@ static kv_rc list_looks(const kv_session *s, kv_buf *out, kv_err *err)
     const int size = kv_mpi_size(s->m);
     for (int64_t i = 0; i < s->n_todo; i++) {
         const int64_t cell = s->todo[i];
-        const kv_row *r = &s->rows[cell];
+        kv_row row;
+        const kv_row *r = &row;
+        kv_pack_get(s->rows, cell, &row);
         if (r->verdict == KV_VERDICT_FAILED || !(unexpected(r) || sampled(cell, s->o->cross_check))) continue;
         const second_look look = {cell, s->ranks[cell], (s->ranks[cell] + 1) % size};
         kv_rc rc = kv_buf_append(out, &look, sizeof look, err);
@@ -55,7 +58,9 @@ static bool agree(const kv_row *a, const kv_row *b)
 
 static kv_rc judge(kv_session *s, const second_look *look, const kv_row *second, kv_err *err)
 {
-    kv_row *row = &s->rows[look->cell];
+    kv_row first;
+    const kv_row *row = &first;
+    kv_pack_get(s->rows, look->cell, &first);
     if (second->verdict == KV_VERDICT_FAILED || agree(row, second)) return KV_OK;
     kv_row failed = {
         .cell = row->cell, .words = row->words, .error_class = KV_ERRCLASS_DEVICE, .verdict = KV_VERDICT_FAILED};
@@ -66,8 +71,32 @@ static kv_rc judge(kv_session *s, const second_look *look, const kv_row *second,
              look->other, kv_mpi_host_view(s->m, look->other), s->runner.dev->ops->kind,
              kv_verdict_name((kv_verdict)second->verdict));
     snprintf(failed.failed_at, sizeof failed.failed_at, "%d %.140s", look->rank, kv_mpi_host_view(s->m, look->rank));
-    *row = failed;
-    return s->journal != NULL ? kv_journal_add(s->journal, &s->c, row, err) : KV_OK;
+    const kv_rc rc = kv_pack_put(s->rows, &failed, err);
+    return rc == KV_OK && s->journal != NULL ? kv_journal_add(s->journal, &s->c, &failed, err) : rc;
+}
+
+/* A packed row behind its length. */
+static kv_rc add_packed(const kv_campaign *c, const kv_row *row, kv_buf *out, kv_err *err)
+{
+    kv_buf packed = {0};
+    kv_rc rc = kv_row_pack(c, row, &packed, err);
+    const uint32_t n = (uint32_t)packed.len;
+    if (rc == KV_OK) rc = kv_buf_append(out, &n, sizeof n, err);
+    if (rc == KV_OK) rc = kv_buf_append(out, packed.data, packed.len, err);
+    kv_buf_free(&packed);
+    return rc;
+}
+
+/* The row at *at, which moves behind it. */
+static kv_rc next_packed(const kv_campaign *c, const kv_buf *text, size_t *at, kv_row *row, kv_err *err)
+{
+    uint32_t n;
+    if (text->len - *at < sizeof n) return KV_FAIL(err, KV_EBUG, "a list of rows is torn");
+    memcpy(&n, text->data + *at, sizeof n);
+    *at += sizeof n;
+    if (n > text->len - *at) return KV_FAIL(err, KV_EBUG, "a list of rows is torn");
+    *at += n;
+    return kv_row_unpack(c, text->data + *at - n, n, row, err);
 }
 
 /* This rank's looks number [from, from + n), as rows. */
@@ -80,7 +109,7 @@ static kv_rc run_mine(kv_session *s, const second_look *looks, int64_t n_looks, 
         if (mine++ < from || mine > from + ROWS_A_ROUND) continue;
         kv_rc rc = kv_cell_run(&s->runner, &s->c, looks[i].cell, &row, err);
         if (rc == KV_OK) rc = kv_fault_cell(kv_mpi_rank(s->m), &row, err);
-        if (rc == KV_OK) rc = kv_buf_append(out, &row, sizeof row, err);
+        if (rc == KV_OK) rc = add_packed(&s->c, &row, out, err);
         if (rc != KV_OK) return rc;
     }
     return KV_OK;
@@ -89,15 +118,15 @@ static kv_rc run_mine(kv_session *s, const second_look *looks, int64_t n_looks, 
 static kv_rc judge_round(kv_session *s, const second_look *looks, int64_t n_looks, const kv_buf *texts, kv_err *err)
 {
     for (int r = 0; r < kv_mpi_size(s->m); r++)
-        for (size_t at = 0; at + sizeof(kv_row) <= texts[r].len; at += sizeof(kv_row)) {
+        for (size_t at = 0; at < texts[r].len;) {
             kv_row row;
-            memcpy(&row, texts[r].data + at, sizeof row);
-            for (int64_t i = 0; i < n_looks; i++) {
+            kv_rc rc = next_packed(&s->c, &texts[r], &at, &row, err);
+            for (int64_t i = 0; rc == KV_OK && i < n_looks; i++) {
                 if (looks[i].cell != row.cell) continue;
-                kv_rc rc = judge(s, &looks[i], &row, err);
-                if (rc != KV_OK) return rc;
+                rc = judge(s, &looks[i], &row, err);
                 break;
             }
+            if (rc != KV_OK) return rc;
         }
     return KV_OK;
 }

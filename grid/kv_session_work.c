@@ -88,7 +88,7 @@ static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
     if (row.verdict == KV_VERDICT_FAILED)
         snprintf(row.failed_at, sizeof row.failed_at, "%d %.140s", kv_mpi_rank(s->m),
                  kv_mpi_host_view(s->m, kv_mpi_rank(s->m)));
-    return kv_buf_append(result, &row, sizeof row, err);
+    return kv_row_pack(&s->c, &row, result, err);
 }
 
 static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, size_t n, kv_err *err)
@@ -97,12 +97,12 @@ static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, siz
     if (item >= s->n_todo) return kv_json_parse(bytes, n, KV_JSON_BYTES_MAX, &s->assured[item - s->n_todo], err);
     const kv_merge merge = {
         .c = &s->c, .todo = s->todo, .n_todo = s->n_todo, .rows = s->rows, .ranks = s->ranks, .journal = s->journal};
-    const kv_rc rc = kv_merge_take(&merge, item, rank, bytes, n, err);
+    kv_row row;
+    const kv_rc rc = kv_merge_take(&merge, item, rank, bytes, n, &row, err);
     if (rc != KV_OK) return rc;
-    const kv_row *row = &s->rows[s->todo[item]];
-    const double units = row->ran && row->unit_layers > 0 ? (double)(row->layers / row->unit_layers) : 0;
-    kv_progress_add(&s->progress, rank, (double)s->costs[item], (double)(row->checked + row->source_checked),
-                    3.0 * units * row->gather_payloads * ((double)row->native_bytes[0] + (double)row->native_bytes[1]));
+    const double units = row.ran && row.unit_layers > 0 ? (double)(row.layers / row.unit_layers) : 0;
+    kv_progress_add(&s->progress, rank, (double)s->costs[item], (double)(row.checked + row.source_checked),
+                    3.0 * units * row.gather_payloads * ((double)row.native_bytes[0] + (double)row.native_bytes[1]));
     return KV_OK;
 }
 

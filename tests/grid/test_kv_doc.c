@@ -19,7 +19,7 @@ static json_t *doc_of(const kv_campaign *c, const kv_row *rows, const char *star
     const kv_assurance none = {0};
     kv_err err = {0};
     snprintf(facts.started, sizeof facts.started, "%s", started);
-    kvt_ok(kv_doc_new(c, rows, &none, &facts, &doc, &err), &err);
+    kvt_ok(kv_doc_new(c, kv_row_set_of(rows), NULL, &none, &facts, &doc, &err), &err);
     json_decref(devices);
     json_decref(versions);
     json_decref(failures);
@@ -138,7 +138,7 @@ static void observe__counts_views_same_images_and_empty_rows(void **state)
         kvt_campaign("a sep k=T.H.D; b sep k=T.H.D; h sep k=H.T.D; m sep k=T.H.D mla", "L=1,T=5,H=1,D=4,e=f16", "");
     kv_row *rows = rows_of(d, &c);
     kv_observed o;
-    kv_observe(&c, rows, &o);
+    kv_observe(&c, kv_row_set_of(rows), &o);
     assert_int_equal(o.rows, 12);
     assert_int_equal(o.view_rows, 2);       /* a<->b: counted there, and not as exact */
     assert_int_equal(o.same_image_rows, 6); /* one head: a, b and h lie alike */
@@ -151,12 +151,12 @@ static void observe__counts_views_same_images_and_empty_rows(void **state)
     kv_campaign_free(&c);
     c = kvt_campaign("a sep k=T.H.D; h sep k=H.T.D; m sep k=T.H.D mla", "L=1,T=0,H=2,D=4,e=f16", "");
     rows = rows_of(d, &c);
-    kv_observe(&c, rows, &o);
+    kv_observe(&c, kv_row_set_of(rows), &o);
     assert_int_equal(o.empty_rows, 2);
     assert_int_equal(o.same_image_rows, 2);
     assert_int_equal(o.positions + o.source_positions, 0);
     rows[0].verdict = KV_VERDICT_FAILED; /* what did not run is no empty row */
-    kv_observe(&c, rows, &o);
+    kv_observe(&c, kv_row_set_of(rows), &o);
     assert_int_equal(o.empty_rows, 1);
     free(rows);
     kv_campaign_free(&c);
@@ -208,7 +208,7 @@ static void doc_new__survives_failed_allocations(void **state)
         const kv_assurance a = {0};
         kv_err err = {0};
         kv_alloc_fail_after(n);
-        const kv_rc rc = kv_doc_new(&c, rows, &a, &facts, &doc, &err);
+        const kv_rc rc = kv_doc_new(&c, kv_row_set_of(rows), NULL, &a, &facts, &doc, &err);
         kv_alloc_fail_after(-1);
         json_decref(doc);
         json_decref(list);

@@ -1,0 +1,66 @@
+#include "grid/kv_row_fields.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "certs/kv_json.h"
+
+#define N(name_, least_, most_)                                                                                        \
+    {                                                                                                                  \
+        offsetof(kv_row, name_), false, least_, most_                                                                  \
+    }
+#define W(name_)                                                                                                       \
+    {                                                                                                                  \
+        offsetof(kv_row, name_), true, 0, KV_JSON_INT_MAX                                                              \
+    }
+const kv_row_field kv_row_fields[KV_ROW_FIELDS] = {N(verdict, 0, KV_VERDICT_COUNT - 1),
+                                                   N(error_class, -1, KV_ERRCLASS_COUNT - 1),
+                                                   N(frontier, 0, KV_X4_GEOMETRY_UNREPRESENTABLE),
+                                                   N(words, 0, ((int64_t)1 << KV_W_COUNT) - 1),
+                                                   N(same_image, 0, 1),
+                                                   N(ran, 0, 1),
+                                                   N(observed[0], 0, KV_NULL),
+                                                   N(observed[1], 0, KV_NULL),
+                                                   N(observed[2], 0, KV_NULL),
+                                                   N(observed[3], 0, KV_NULL),
+                                                   W(native_bytes[0]),
+                                                   W(native_bytes[1]),
+                                                   W(unit_layers),
+                                                   W(layers),
+                                                   W(checked),
+                                                   W(total),
+                                                   W(source_checked),
+                                                   W(source_total),
+                                                   N(source_bijective, 0, 1),
+                                                   N(dest_bijective, 0, 1),
+                                                   W(source_padding),
+                                                   W(dest_padding),
+                                                   W(unread_padding),
+                                                   W(diff_positions),
+                                                   N(gather_payloads, 0, 1 << 16),
+                                                   N(gather_agrees, 0, 1),
+                                                   N(converts, 0, 1),
+                                                   N(values_preserved, 0, 1),
+                                                   N(finite, 0, 1),
+                                                   W(worst_ppm)};
+
+int64_t kv_row_field_get(const kv_row *r, const kv_row_field *f)
+{
+    int32_t narrow;
+    int64_t wide;
+    if (f->wide) {
+        memcpy(&wide, (const char *)r + f->at, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, (const char *)r + f->at, sizeof narrow);
+    return narrow;
+}
+
+void kv_row_field_set(kv_row *r, const kv_row_field *f, int64_t v)
+{
+    const int32_t narrow = (int32_t)v;
+    if (f->wide)
+        memcpy((char *)r + f->at, &v, sizeof v);
+    else
+        memcpy((char *)r + f->at, &narrow, sizeof narrow);
+}
