@@ -54,6 +54,7 @@ no_home=$(cd "$work/elsewhere" && "${as_user[@]}" bash "$src/jobs/local.sh" 2>&1
 [ $? -eq 2 ] && [[ $no_home == *"set HOME"* ]] && [ "$(printf '%s\n' "$no_home" | wc -l)" -eq 1 ] || fail "HOME unset: $no_home"
 [ ! -e "$src/build" ] || fail "something was built before everything needed was there"
 
+touch "$work/before"
 user bash "$src/jobs/local.sh" --no-install --ranks 2 >"$work/out" 2>"$work/err"
 rc=$?
 [ $rc -eq 0 ] || { tail -n 20 "$work/out" "$work/err"; fail "jobs/local.sh ended with $rc"; }
@@ -62,7 +63,8 @@ grep -q "certificate: $src/build/published.cert.json" "$work/out" || fail "it do
 ! grep -q $'\033' "$work/out" "$work/err" || fail "colour codes, though this is no terminal"
 [ "$(stat -c %a "$work/home/.config/kvgrid/key.sec")" = 600 ] || fail "the key is not private"
 [ -z "$(ls -A "$work/elsewhere")" ] || fail "the current folder was written to: $(ls -A "$work/elsewhere")"
-[ -z "$(find "$src" -name '*.sec' -o -name 'secret*')" ] || fail "a key in the source tree"
+new=$(find "$src" -newer "$work/before" -type f -not -path "$src/build/*")
+[ -z "$new" ] || fail "the source tree was written to outside build: $new"
 for lib in sodium jansson; do
     ldd "$src/build/release/kvgrid" | grep -q "$prefix/lib/lib$lib" || fail "lib$lib was not taken from the prefix"
 done
