@@ -32,7 +32,7 @@ void kv_mpi_launch_read(kv_mpi_getenv get, void *ctx, kv_mpi_launch *out)
         if (value == NULL) continue;
         out->name = sources[i].name;
         out->only_if_alone = sources[i].only_if_alone;
-        out->launched = true;
+        if (!sources[i].only_if_alone) out->launched = true;
         snprintf(out->text, sizeof out->text, "%s", value);
         if (!kv_parse_i64(value, 1, INT_MAX, &out->tasks)) out->tasks = -1;
         return;

@@ -13,7 +13,7 @@ typedef struct {
     char text[32];      /* its value, cut */
     int64_t tasks;      /* its value; -1 when it is no number of tasks */
     bool only_if_alone; /* also set for other reasons (an allocation): counts only if the world is 1 */
-    bool launched;      /* anything at all points to a launcher */
+    bool launched;      /* there is a process manager that MPI_Init can talk to: not so under srun without PMIx */
 } kv_mpi_launch;
 
 /* The first one set of OMPI_COMM_WORLD_SIZE, PMI_SIZE, SLURM_STEP_NUM_TASKS, SLURM_NTASKS. */

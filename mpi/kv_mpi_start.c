@@ -22,11 +22,33 @@ static const char *const alone_settings[][2] = {
     {"OMPI_MCA_btl", "self"},
     {"OMPI_MCA_osc", "^ucx"},
 };
+/* What makes Open MPI believe in a process manager under srun, and end the process in MPI_Init (exit code 1) where
+ * there is none. Hidden from it, each task is alone, and the launch check says what is wrong. */
+static const char *const step_names[] = {"SLURM_STEPID", "SLURM_STEP_ID"};
+enum { STEP_NAMES = sizeof step_names / sizeof step_names[0], STEP_ID_BYTES = 32 };
 enum { ALONE_SETTINGS = sizeof alone_settings / sizeof alone_settings[0] };
+
+static void hide_step(char kept[STEP_NAMES][STEP_ID_BYTES])
+{
+    for (size_t i = 0; i < STEP_NAMES; i++) {
+        const char *value = getenv(step_names[i]);
+        if (value == NULL) continue;
+        snprintf(kept[i], STEP_ID_BYTES, "%s", value);
+        unsetenv(step_names[i]);
+    }
+}
+
+static void show_step(char kept[STEP_NAMES][STEP_ID_BYTES])
+{
+    for (size_t i = 0; i < STEP_NAMES; i++)
+        if (kept[i][0] != '\0') setenv(step_names[i], kept[i], 0);
+}
 
 static kv_rc start_mpi(const kv_mpi_launch *launch, kv_err *err)
 {
     bool ours[ALONE_SETTINGS] = {false};
+    char step[STEP_NAMES][STEP_ID_BYTES] = {{0}};
+    if (!launch->launched) hide_step(step);
     for (size_t i = 0; i < ALONE_SETTINGS && !launch->launched; i++) {
         ours[i] = getenv(alone_settings[i][0]) == NULL;
         if (ours[i]) setenv(alone_settings[i][0], alone_settings[i][1], 0);
@@ -35,6 +57,7 @@ static kv_rc start_mpi(const kv_mpi_launch *launch, kv_err *err)
     const int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     for (size_t i = 0; i < ALONE_SETTINGS; i++)
         if (ours[i]) unsetenv(alone_settings[i][0]); /* not for programs that we start */
+    show_step(step);
     if (code != MPI_SUCCESS) return KV_FAIL(err, KV_EMPI, "MPI_Init_thread failed with code %d", code);
     KV_MPI_MUST(NULL, MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     if (provided < MPI_THREAD_SERIALIZED)

@@ -89,14 +89,17 @@ static void launch_read__knows_whether_anything_launched_us(void **state)
     (void)state;
     kv_mpi_launch l;
     variable none[] = {{"HOME", "/root"}, {0}}, pmix[] = {{"PMIX_RANK", "0"}, {0}},
-             slurm[] = {{"SLURM_NTASKS", "1"}, {0}};
+             slurm[] = {{"SLURM_STEP_NUM_TASKS", "2"}, {0}}, mpirun[] = {{"OMPI_COMM_WORLD_SIZE", "1"}, {0}};
     kv_mpi_launch_read(from_table, none, &l);
     assert_false(l.launched);
     kv_mpi_launch_read(from_table, pmix, &l);
     assert_true(l.launched);
     assert_null(l.name);
-    kv_mpi_launch_read(from_table, slurm, &l);
+    kv_mpi_launch_read(from_table, mpirun, &l);
     assert_true(l.launched);
+    kv_mpi_launch_read(from_table, slurm, &l); /* srun --mpi=none */
+    assert_false(l.launched);
+    assert_int_equal(l.tasks, 2);
 }
 
 int main(void)
