@@ -83,6 +83,7 @@ kv_rc kv_cert_seal(json_t *doc, const kv_key *key, kv_buf *out, kv_err *err)
     }
     KV_TRY(rc, out, kv_cert_signed_bytes(doc, &message, err));
     KV_TRY(rc, out, set_signature(doc, key, &message, err));
+    kv_buf_free(&message); /* as large as what comes now */
     rc = kv_json_write(doc, out, err);
 out:
     kv_buf_free(&message);

@@ -173,15 +173,27 @@ static json_t *geometries_new(const kv_campaign *c)
     return list;
 }
 
-static json_t *shape_new(const kv_index *ix, int half)
+/* Numbers that stand in many bindings, each made once: there are as many bindings as layouts x geometries. */
+typedef struct {
+    json_t *number[256];
+} shared_numbers;
+
+static json_t *number_new(shared_numbers *s, int64_t v)
+{
+    if (v < 0 || v >= 256) return json_integer((json_int_t)v);
+    if (s->number[v] == NULL) s->number[v] = json_integer((json_int_t)v);
+    return json_incref(s->number[v]);
+}
+
+static json_t *shape_new(shared_numbers *s, const kv_index *ix, int half)
 {
     json_t *list = json_array();
     for (int i = 0; list != NULL && half < ix->halves && i < ix->half[half].n; i++)
-        json_array_append_new(list, json_integer((json_int_t)ix->half[half].size[i]));
+        json_array_append_new(list, number_new(s, ix->half[half].size[i]));
     return list;
 }
 
-static json_t *binding_new(const kv_layout *l, const kv_geometry *g, int64_t geometry, kv_err *err)
+static json_t *binding_new(shared_numbers *s, const kv_layout *l, const kv_geometry *g, json_t *geometry, kv_err *err)
 {
     kv_index ix;
     kv_bind_state state;
@@ -190,23 +202,28 @@ static json_t *binding_new(const kv_layout *l, const kv_geometry *g, int64_t geo
     if (kv_layout_bind(l, g, unit, &ix, &state, reason, err) != KV_OK) return NULL;
     const bool exists = state == KV_BIND_OK;
     const bool identity = exists && ix.element == (int32_t)g->element && kv_index_is_identity(&ix);
-    return json_pack("{s:s,s:I,s:b,s:o,s:o,s:b}", "layout", l->name, "geometry", (json_int_t)geometry, "exists", exists,
-                     "reason", exists ? json_null() : json_string(reason), "native_shapes",
-                     exists ? json_pack("{s:o,s:o}", "k", shape_new(&ix, 0), "v", shape_new(&ix, 1)) : json_null(),
+    return json_pack("{s:O,s:O,s:b,s:o,s:o,s:b}", "layout", json_object_get(l->json, "name"), "geometry", geometry,
+                     "exists", exists, "reason", exists ? json_null() : json_string(reason), "native_shapes",
+                     exists ? json_pack("{s:o,s:o}", "k", shape_new(s, &ix, 0), "v", shape_new(s, &ix, 1))
+                            : json_null(),
                      "is_identity", identity);
 }
 
 static json_t *bindings_new(const kv_campaign *c, kv_err *err)
 {
+    shared_numbers s = {{NULL}};
     json_t *list = json_array();
-    for (size_t g = 0; list != NULL && g < c->n_geometries; g++)
-        for (size_t i = 0; i < c->catalogue.n; i++) {
-            json_t *b = binding_new(c->catalogue.item[i], &c->geometries[g], (int64_t)g, err);
-            if (b == NULL || json_array_append_new(list, b) != 0) {
-                json_decref(list);
-                return NULL;
-            }
+    for (size_t g = 0; list != NULL && g < c->n_geometries; g++) {
+        json_t *number = json_integer((json_int_t)g);
+        for (size_t i = 0; list != NULL && i < c->catalogue.n; i++) {
+            json_t *b = binding_new(&s, c->catalogue.item[i], &c->geometries[g], number, err);
+            if (b != NULL && json_array_append_new(list, b) == 0) continue;
+            json_decref(list);
+            list = NULL;
         }
+        json_decref(number);
+    }
+    for (size_t i = 0; i < 256; i++) json_decref(s.number[i]);
     return list;
 }
 

@@ -89,10 +89,25 @@ static kv_rc tell(const kv_session *s, const json_t *doc, int *code, kv_err *err
     return rc;
 }
 
+/* What only the work needed: the document takes its place. */
+static void drop_plan(kv_session *s)
+{
+    kv_plan_free(&s->plan);
+    kv_free(s->costs);
+    kv_free(s->todo);
+    kv_free(s->done);
+    kv_free(s->ranks);
+    s->costs = NULL;
+    s->todo = NULL;
+    s->done = NULL;
+    s->ranks = NULL;
+}
+
 kv_rc kv_session_finish(kv_session *s, int *code, kv_err *err)
 {
     kv_rc rc = KV_OK;
     json_t *doc = NULL;
+    drop_plan(s);
     if (kv_session_is_root(s)) rc = certify(s, &doc, err);
     if (rc == KV_OK && kv_session_is_root(s)) rc = tell(s, doc, code, err);
     json_decref(doc);
