@@ -157,7 +157,8 @@ case_outputs_that_fail()
 case_slow_large_certificates()
 {
     need_cert
-    local seconds
+    local seconds most=60
+    [ -z "${KV_SANITIZED-}" ] || most=300
     "$KV_PYTHON" - "$CERT" <<'PY' || fail "the large certificates"
 import json, sys
 doc = json.load(open(sys.argv[1]))
@@ -175,7 +176,7 @@ PY
     expect_rc 4
     expect_out '26268 the same, 132 worse'
     expect_out '  \.\.\. and 32 more; --format json lists all'
-    [ $((SECONDS - seconds)) -le 30 ] || fail "$((SECONDS - seconds)) seconds"
+    [ $((SECONDS - seconds)) -le $most ] || fail "$((SECONDS - seconds)) seconds"
     seconds=$SECONDS
     kv show new.json --select 'sglang->*' --geometry T=77 --verdict EXACT_TOKEN
     expect_rc 0
@@ -184,5 +185,5 @@ PY
     expect_rc 0
     expect_out '^and the same at 198 more:'
     [ "$(wc -l <"$OUT")" -lt 60 ] || fail "$(wc -l <"$OUT") lines for 200 geometries of two kinds"
-    [ $((SECONDS - seconds)) -le 30 ] || fail "$((SECONDS - seconds)) seconds"
+    [ $((SECONDS - seconds)) -le $most ] || fail "$((SECONDS - seconds)) seconds"
 }
