@@ -90,10 +90,11 @@ static kv_rc split_list(const char *text, bool pairs, json_t **out, kv_err *err)
 static kv_rc spec_of_options(const kv_opts *o, json_t **out, kv_err *err)
 {
     kv_rc rc = KV_OK;
-    json_t *pairs = NULL, *geometries = json_array(), *select = NULL;
+    json_t *pairs = NULL, *geometries = NULL, *select = NULL;
     if (o->n_geometry == 0)
         return KV_FAIL(err, KV_EINVAL,
                        "name a campaign file, or --geometry (and --pairs), as in --geometry L=1,T=40,H=2,D=8,e=f16");
+    geometries = json_array();
     for (int i = 0; i < o->n_geometry; i++) {
         kv_geometry g;
         KV_TRY(rc, out, kv_geometry_parse(o->geometry[i], &g, err));

@@ -61,6 +61,18 @@ out:
     return rc;
 }
 
+/* All ranks leave with rank 0's exit code: a launcher reports whichever rank ends first. */
+static int agreed_code(const kv_session *s, int code)
+{
+    kv_buf text = {0};
+    const char byte = (char)code;
+    if (kv_mpi_broken(s->m)) return code;
+    if (kv_session_is_root(s) && kv_buf_append(&text, &byte, 1, NULL) != KV_OK) return code;
+    if (kv_mpi_bcast_bytes(s->m, &text, NULL) == KV_OK && text.len == 1) code = text.data[0];
+    kv_buf_free(&text);
+    return code;
+}
+
 int kv_cmd_run(const kv_opts *o, int argc, char **argv)
 {
     (void)argc;
@@ -83,6 +95,7 @@ int kv_cmd_run(const kv_opts *o, int argc, char **argv)
     if (rc != KV_OK) code = kv_exit_of(rc);
     if (rc != KV_OK && kv_session_is_root(&s)) code = kv_ask_fail(&err);
     code = kv_session_is_root(&s) ? kv_ask_finish(code) : code;
+    code = agreed_code(&s, code);
     kv_session_free(&s);
     kv_mpi_stop(s.m);
     return code;

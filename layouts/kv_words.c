@@ -105,6 +105,12 @@ static bool has(const kv_layout *l, kv_factor f)
     return kv_axes_has(&l->axes[0], f) || kv_axes_has(&l->axes[1], f);
 }
 
+/* Tokens in a block of the K or V list; 0 where that list does not split them. */
+static int64_t block_of(const kv_layout *l, int half)
+{
+    return kv_axes_has(&l->axes[half], KV_F_TB) ? l->block : 0;
+}
+
 /* V is stored with its lanes before whole tokens. */
 static bool v_transposed(const kv_layout *l)
 {
@@ -186,7 +192,7 @@ uint32_t kv_pair_words(const kv_layout *s, const kv_layout *d, const kv_geometry
 
     uint32_t w = order_words(s, d);
     if (kv_layout_element(s, g) != kv_layout_element(d, g)) w |= BIT(KV_W_REQUANTIZE);
-    if (s->block != d->block) w |= BIT(KV_W_REBLOCK);
+    if (block_of(s, 0) != block_of(d, 0) || block_of(s, 1) != block_of(d, 1)) w |= BIT(KV_W_REBLOCK);
     if (s->store == KV_STORE_INTERLEAVED && d->store == KV_STORE_SEPARATE) w |= BIT(KV_W_KV_SPLIT);
     if (s->store == KV_STORE_SEPARATE && d->store == KV_STORE_INTERLEAVED) w |= BIT(KV_W_KV_MERGE);
     w |= gain_loss(has(s, KV_F_DX), has(d, KV_F_DX), lanes_in_x(s, g) != lanes_in_x(d, g), KV_W_HEAD_DIM_VECTORIZE,

@@ -21,6 +21,7 @@ static const char *const alone_settings[][2] = {
     {"OMPI_MCA_pml", "ob1"},
     {"OMPI_MCA_btl", "self"},
     {"OMPI_MCA_osc", "^ucx"},
+    {"OMPI_MCA_orte_create_session_dirs", "0"}, /* runs begun at once by one user would meet in it */
 };
 /* What makes Open MPI believe in a process manager under srun, and end the process in MPI_Init (exit code 1) where
  * there is none. Hidden from it, each task is alone, and the launch check says what is wrong. */
