@@ -17,6 +17,7 @@ struct kv_journal {
     int64_t end; /* bytes of whole lines */
     double synced;
     bool dirty;
+    kv_err late; /* of a tick */
     kv_buf line;
 };
 
@@ -227,12 +228,19 @@ static kv_rc sync_now(kv_journal *j, kv_err *err)
     return why == 0 ? KV_OK : KV_FAIL(err, KV_EWRITE, "%s: cannot be synced: %s", j->path, strerror(-why));
 }
 
+void kv_journal_tick(kv_journal *j, bool now)
+{
+    if (j == NULL || !j->dirty || j->late.rc != KV_OK) return;
+    if (now || j->disk->now_s(j->disk) - j->synced >= KV_JOURNAL_SYNC_S) (void)!sync_now(j, &j->late);
+}
+
 kv_rc kv_journal_add(kv_journal *j, const kv_campaign *c, const kv_row *row, kv_err *err)
 {
     kv_rc rc;
     kv_buf text = {0};
     char sum[SUM_DIGITS + 1];
     (void)c;
+    if (j->late.rc != KV_OK) return KV_FAIL(err, j->late.rc, "%s", j->late.text);
     j->line.len = 0;
     KV_TRY(rc, out, kv_row_encode(row, &text, err));
     checksum(text.data, text.len, sum);
@@ -325,6 +333,7 @@ kv_rc kv_journal_close(kv_journal *j, kv_err *err)
 {
     if (j == NULL) return KV_OK;
     kv_rc rc = sync_now(j, err);
+    if (j->late.rc != KV_OK) rc = KV_FAIL(err, j->late.rc, "%s", j->late.text);
     kv_lock_release_on(j->disk, j->lock);
     journal_free(j);
     return rc;

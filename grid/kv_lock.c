@@ -66,18 +66,19 @@ static bool read_owner(const kv_disk *d, const char *path, kv_disk_owner *o)
 }
 
 /* A lock of this host whose process is gone: moved away, so that of two takers only one gets it. If meanwhile
- * another taker was faster, what was moved is its good lock: it goes back. */
-static bool take_over(const kv_disk *d, const char *path, const kv_disk_owner *stale, const kv_disk_owner *me)
+ * another taker was faster, what was moved is its good lock: it goes back. 0 gone, -EEXIST not to be had, else -errno. */
+static int take_over(const kv_disk *d, const char *path, const kv_disk_owner *stale, const kv_disk_owner *me)
 {
     char aside[PATH_TEXT];
     kv_disk_owner moved = {.pid = 0};
-    if (strcmp(stale->host, me->host) != 0 || d->start_of(d, stale->pid) == stale->start) return false;
+    if (strcmp(stale->host, me->host) != 0 || d->start_of(d, stale->pid) == stale->start) return -EEXIST;
     beside(path, me, aside);
-    if (d->rename(d, path, aside) != 0) return false;
+    const int rc = d->rename(d, path, aside);
+    if (rc != 0) return rc == -ENOENT ? 0 : rc; /* gone by itself */
     const bool right = read_owner(d, aside, &moved) && same_owner(&moved, stale);
     if (!right) (void)d->link(d, aside, path);
     (void)d->remove(d, aside);
-    return right;
+    return right ? 0 : -EEXIST;
 }
 
 kv_rc kv_lock_take_on(const kv_disk *d, const char *path, kv_err *err)
@@ -86,7 +87,7 @@ kv_rc kv_lock_take_on(const kv_disk *d, const char *path, kv_err *err)
     d->self(d, &me);
     for (int tries = 0; tries < 2; tries++) {
         kv_disk_owner o = {.pid = 0};
-        const int why = try_make(d, path, &me);
+        int why = try_make(d, path, &me);
         if (why == 0) return KV_OK;
         if (why != -EEXIST) return KV_FAIL(err, KV_EWRITE, "%s: cannot be made: %s", path, strerror(-why));
         if (!read_owner(d, path, &o))
@@ -94,7 +95,11 @@ kv_rc kv_lock_take_on(const kv_disk *d, const char *path, kv_err *err)
                            "%s: the state is locked by a run that does not say who it is; remove the file if no run "
                            "uses this state",
                            path);
-        if (!take_over(d, path, &o, &me))
+        why = take_over(d, path, &o, &me);
+        if (why != 0 && why != -EEXIST)
+            return KV_FAIL(err, KV_EWRITE, "%s: is of a run that is gone, and cannot be removed: %s", path,
+                           strerror(-why));
+        if (why != 0)
             return KV_FAIL(err, KV_EEXIST,
                            "%s: the state is in use by process %" PRId64
                            " on %s; if that run is gone, remove this file and start again",

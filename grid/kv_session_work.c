@@ -109,6 +109,7 @@ static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, siz
 static void on_progress(void *ctx, const kv_mpi_progress *p)
 {
     kv_session *s = ctx;
+    kv_journal_tick(s->journal, p->items_done == p->items_total);
     kv_progress_step(&s->progress, p);
 }
 

@@ -120,6 +120,7 @@ void *kv_mpi_helper_main(void *arg)
             kv_mpi_backoff_wait(&backoff);
     }
     kv_mpi_hub_settle(r->hub);
+    kv_mpi_hub_progress(r->hub, true); /* all is delivered; the last words may take their time */
     send_ends(r);
     return NULL;
 }

@@ -77,7 +77,6 @@ kv_rc kv_mpi_root_run(kv_mpi *m, const kv_mpi_job *job, const kv_mpi_order *orde
             r->hub->main_idle = true;
             kv_mpi_helper_main(r);
         }
-        kv_mpi_hub_progress(r->hub, true);
         rc = kv_mpi_outcome_adopt(m, &r->hub->outcome, err);
     }
     if (!kv_mpi_broken(m)) root_free(r); /* else requests may still point there */
