@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "grid/kv_ask.h"
+#include "grid/kv_cmd_simulate.h"
 #include "grid/kv_exit.h"
 #include "grid/kv_plan.h"
 
@@ -26,7 +27,7 @@ static void print_text(const kv_campaign *c, const kv_plan *p, int64_t ranks)
            p->cost_ns * 1e-9 / (double)ranks, ranks, ranks == 1 ? "" : "s");
 }
 
-static kv_rc print_json(const kv_campaign *c, const kv_plan *p, int64_t ranks, kv_err *err)
+static kv_rc print_json(const kv_opts *o, const kv_campaign *c, const kv_plan *p, int64_t ranks, kv_err *err)
 {
     const double moved = p->moved_bytes < 9e15 ? p->moved_bytes : 9e15;
     json_t *v =
@@ -35,7 +36,8 @@ static kv_rc print_json(const kv_campaign *c, const kv_plan *p, int64_t ranks, k
                   "refused", (json_int_t)p->refused, "peak_bytes_per_rank", (json_int_t)p->peak_bytes,
                   "largest_image_positions", (json_int_t)p->largest_positions, "bytes_moved", (json_int_t)moved,
                   "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6), "ranks", (json_int_t)ranks);
-    kv_rc rc = v != NULL ? kv_ask_print_json(v, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
+    kv_rc rc = v != NULL ? kv_plan_simulate(o, c, p, v, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
+    if (rc == KV_OK) rc = kv_ask_print_json(v, err);
     json_decref(v);
     return rc;
 }
@@ -56,15 +58,17 @@ int kv_cmd_plan(const kv_opts *o, int argc, char **argv)
     kv_campaign c = {0};
     kv_plan p = {0};
     kv_rc rc;
+    KV_TRY(rc, out, kv_plan_simulate_check(o, &err));
     KV_TRY(rc, out, kv_ask_campaign(o, &c, &err));
     rc = kv_plan_new(&c, &p, &err);
     if (rc == KV_EINVAL && o->n_positional > 0) err.rc = rc = KV_EFORMAT; /* the sizes stand in the file */
     if (rc != KV_OK) goto out;
     warn_memory(&c, &p);
     if (o->json)
-        rc = print_json(&c, &p, o->ranks, &err);
+        rc = print_json(o, &c, &p, o->ranks, &err);
     else
         print_text(&c, &p, o->ranks);
+    if (!o->json && rc == KV_OK) rc = kv_plan_simulate(o, &c, &p, NULL, &err);
 out:
     kv_plan_free(&p);
     kv_campaign_free(&c);

@@ -10,12 +10,12 @@
 /* Values of all options; a command reads those in its set. Pointers borrow argv. */
 typedef struct {
     const char *out, *key, *trust, *layouts, *pairs, *tail, *device, *progress, *format, *select, *require, *subject,
-        *state, *part;
+        *state, *part, *sim_seed;
     const char *baseline, *verdict;
     const char *geometry[KV_OPTS_LIST_MAX];
     int n_geometry;
-    int64_t seed, timeout_s, time_limit_s, cross_check, pass_fd, ranks, repeat, seal, allow_unproven, allow_emulated,
-        intoto, models, help;
+    int64_t simulate, cores, sim_seeds, seed, timeout_s, time_limit_s, cross_check, pass_fd, ranks, repeat, seal,
+        allow_unproven, allow_emulated, intoto, models, help;
     int64_t junit, csv, accept_redeclared, expect;
     const char *positional[KV_POSITIONAL_MAX];
     int n_positional;
