@@ -1051,7 +1051,8 @@ class Verifier:
                     typed = False
                 yield row, typed
         except (OSError, Unreadable) as error:
-            self.fault(0, "$.rows[%d]" % (file.count if file else 0), "a row file of canonical rows, each with its newline", str(error))
+            at = "$.rows[%d]" % (file.count if file else 0)
+            self.fault(0, at, "a row file of canonical rows, each with its newline", str(error))
             self.rows_read = False
             return
         self.rows_read = typed
@@ -1071,7 +1072,8 @@ class Verifier:
         self.exact_found = self.exact_possible = False
         self.bounds, self.told = {}, {failure_key(f) for f in self.doc["run"]["failures"]}
         last, misplaced, bound_at = None, False, None
-        for i, (row, typed) in enumerate(self.rows_in_file() if "rows_file" in self.doc else ((r, True) for r in self.doc["rows"])):
+        rows = self.rows_in_file() if "rows_file" in self.doc else ((row, True) for row in self.doc["rows"])
+        for i, (row, typed) in enumerate(rows):
             self.rows += 1
             if not typed:
                 continue

@@ -14,7 +14,8 @@ kv_rc kv_row_encode(const kv_row *row, kv_buf *out, kv_err *err)
     kv_rc rc = KV_OK;
     json_t *list = json_array();
     json_array_append_new(list, json_integer((json_int_t)row->cell));
-    for (size_t i = 0; i < N_FIELDS; i++) json_array_append_new(list, json_integer((json_int_t)kv_row_field_get(row, &kv_row_fields[i])));
+    for (size_t i = 0; i < N_FIELDS; i++)
+        json_array_append_new(list, json_integer((json_int_t)kv_row_field_get(row, &kv_row_fields[i])));
     for (int i = 0; i < KV_DECODE_STEPS; i++) {
         json_array_append_new(list, json_integer(row->decoded[i]));
         json_array_append_new(list, json_integer(row->reference[i]));

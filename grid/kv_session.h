@@ -35,7 +35,7 @@ typedef struct {
     kv_key *key;
     kv_diff *baseline; /* to compare with, or NULL */
     kv_pack *rows;
-    int32_t *ranks;    /* who ran a cell, by cell */
+    int32_t *ranks; /* who ran a cell, by cell */
     kv_journal *journal;
     int64_t n_resumed;
     json_t *assured[KV_ASSURANCE_ITEMS]; /* made by the ranks that got these items */
