@@ -39,6 +39,8 @@ kv_rc kv_issue(const kv_issue_facts *f, json_t **doc, kv_err *err)
         KV_TRY(rc, out, kv_rows_declare(w, &rows_file, err));
     }
     KV_TRY(rc, out, make_document(f, rows_file, doc, &bytes, err));
+    (void)json_object_del(*doc, "rows");
+    (void)json_object_del(*doc, "bindings");
 out:
     rc = kv_rows_commit(w, rc, err);
     if (rc == KV_OK) rc = kv_file_write(f->path, bytes.data, bytes.len, 0644, KV_FILE_REPLACE, err);
