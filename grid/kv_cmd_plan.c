@@ -7,6 +7,8 @@
 #include "grid/kv_exit.h"
 #include "grid/kv_plan.h"
 
+#define ROW_BYTES 1230 /* of a row in a certificate, about */
+
 static void print_text(const kv_campaign *c, const kv_plan *p, int64_t ranks)
 {
     char peak[KV_SIZE_TEXT], moved[KV_SIZE_TEXT];
@@ -22,7 +24,8 @@ static void print_text(const kv_campaign *c, const kv_plan *p, int64_t ranks)
         printf(", for %s at %s", id, text);
     }
     printf("\nlargest image: %" PRId64 " positions\n", p->largest_positions);
-    printf("bytes moved: about %s\n", moved);
+    kv_ask_size(p->cells * ROW_BYTES, peak);
+    printf("bytes moved: about %s; certificate: about %s\n", moved, peak);
     printf("time: about %.3g s on one CPU core, %.3g s on %" PRId64 " rank%s\n", p->cost_ns * 1e-9,
            p->cost_ns * 1e-9 / (double)ranks, ranks, ranks == 1 ? "" : "s");
 }
@@ -30,24 +33,24 @@ static void print_text(const kv_campaign *c, const kv_plan *p, int64_t ranks)
 static kv_rc print_json(const kv_opts *o, const kv_campaign *c, const kv_plan *p, int64_t ranks, kv_err *err)
 {
     const double moved = p->moved_bytes < 9e15 ? p->moved_bytes : 9e15;
-    json_t *v =
-        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "campaign", c->name, "layouts",
-                  (json_int_t)c->catalogue.n, "geometries", (json_int_t)c->n_geometries, "cells", (json_int_t)p->cells,
-                  "refused", (json_int_t)p->refused, "peak_bytes_per_rank", (json_int_t)p->peak_bytes,
-                  "largest_image_positions", (json_int_t)p->largest_positions, "bytes_moved", (json_int_t)moved,
-                  "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6), "ranks", (json_int_t)ranks);
+    json_t *v = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "campaign", c->name, "layouts",
+                          (json_int_t)c->catalogue.n, "geometries", (json_int_t)c->n_geometries, "cells",
+                          (json_int_t)p->cells, "refused", (json_int_t)p->refused, "peak_bytes_per_rank",
+                          (json_int_t)p->peak_bytes, "largest_image_positions", (json_int_t)p->largest_positions,
+                          "bytes_moved", (json_int_t)moved, "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6),
+                          "ranks", (json_int_t)ranks, "certificate_bytes", (json_int_t)(p->cells * ROW_BYTES),
+                          "fits_this_host", kv_plan_check_memory(c, p, 1, NULL) == KV_OK);
     kv_rc rc = v != NULL ? kv_plan_simulate(o, c, p, v, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
     if (rc == KV_OK) rc = kv_ask_print_json(v, err);
     json_decref(v);
     return rc;
 }
 
-/* A plan may be for another machine: what does not fit this one is said, run refuses it. */
-static void warn_memory(const kv_campaign *c, const kv_plan *p)
+/* A plan may be for another machine: what does not fit this one is part of the answer, and run refuses it. */
+static void tell_memory(const kv_campaign *c, const kv_plan *p)
 {
     kv_err here = {0};
-    if (kv_plan_check_memory(c, p, 1, &here) != KV_OK)
-        fprintf(stderr, "kvgrid: this host could not run it: %s\n", here.text);
+    if (kv_plan_check_memory(c, p, 1, &here) != KV_OK) printf("this host could not run it: %s\n", here.text);
 }
 
 int kv_cmd_plan(const kv_opts *o, int argc, char **argv)
@@ -63,11 +66,12 @@ int kv_cmd_plan(const kv_opts *o, int argc, char **argv)
     rc = kv_plan_new(&c, &p, &err);
     if (rc == KV_EINVAL && o->n_positional > 0) err.rc = rc = KV_EFORMAT; /* the sizes stand in the file */
     if (rc != KV_OK) goto out;
-    warn_memory(&c, &p);
-    if (o->json)
+    if (o->json) {
         rc = print_json(o, &c, &p, o->ranks, &err);
-    else
+    } else {
         print_text(&c, &p, o->ranks);
+        tell_memory(&c, &p);
+    }
     if (!o->json && rc == KV_OK) rc = kv_plan_simulate(o, &c, &p, NULL, &err);
 out:
     kv_plan_free(&p);
