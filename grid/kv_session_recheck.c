@@ -32,12 +32,13 @@ static bool sampled(int64_t cell, int64_t percent)
 static kv_rc list_looks(const kv_session *s, kv_buf *out, kv_err *err)
 {
     const int size = kv_mpi_size(s->m);
-    for (int64_t i = 0; i < s->n_todo; i++) {
-        const int64_t cell = s->todo[i];
+    /* rows from the journal too: the run that made them may have ended before its second look */
+    for (int64_t cell = 0; cell < (int64_t)s->c.n_cells; cell++) {
         kv_row row;
         const kv_row *r = &row;
         kv_pack_get(s->rows, cell, &row);
-        if (r->verdict == KV_VERDICT_FAILED || !(unexpected(r) || sampled(cell, s->o->cross_check))) continue;
+        if (r->verdict == KV_VERDICT_FAILED || !(unexpected(r) || (!s->done[cell] && sampled(cell, s->o->cross_check))))
+            continue;
         const second_look look = {cell, s->ranks[cell], (s->ranks[cell] + 1) % size};
         kv_rc rc = kv_buf_append(out, &look, sizeof look, err);
         if (rc != KV_OK) return rc;
