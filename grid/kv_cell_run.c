@@ -204,6 +204,7 @@ static kv_rc probe_both(run *x)
     kv_probe_result s, d;
     kv_row *row = x->row;
     kv_rc rc;
+    row->same_image = kv_index_same_image(&x->ix[0], &x->ix[1]); /* here: planning a cell must not walk its axes */
     KV_TRY(rc, out, OPS->probe(DEV, &x->ix[0], &s, x->err));
     KV_TRY(rc, out, OPS->probe(DEV, &x->ix[1], &d, x->err));
     row->source_checked = s.checked;
@@ -304,7 +305,6 @@ static kv_rc bind_sides(run *x, bool *refused)
     row->layers = x->g->layers;
     row->native_bytes[0] = kv_index_bytes(&x->ix[0]);
     row->native_bytes[1] = kv_index_bytes(&x->ix[1]);
-    row->same_image = kv_index_same_image(&x->ix[0], &x->ix[1]);
     row->converts = x->ix[0].element != x->ix[1].element;
     row->values_preserved = row->finite = true;
 out:
