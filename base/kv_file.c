@@ -86,7 +86,8 @@ kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm
     char *temp = NULL;
     int fd = -1;
     size_t len = strlen(path) + sizeof ".tmp.XXXXXX";
-    if (kv_path_is_dir(path)) return KV_FAIL(err, KV_EWRITE, "%s: is a directory, a file name is needed", path);
+    const kv_rc kind = kv_path_check_output(path, err);
+    if (kind != KV_OK) return kind;
     temp = kv_alloc(len, 1);
     if (temp == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to write %s", path);
     snprintf(temp, len, "%s.tmp.XXXXXX", path);
@@ -124,7 +125,8 @@ out:
 
 kv_rc kv_file_can_write(const char *path, kv_err *err)
 {
-    if (kv_path_is_dir(path)) return KV_FAIL(err, KV_EWRITE, "%s: is a directory, a file name is needed", path);
+    const kv_rc kind = kv_path_check_output(path, err);
+    if (kind != KV_OK) return kind;
     size_t len = strlen(path) + sizeof ".tmp.XXXXXX";
     char *temp = kv_alloc(len, 1);
     if (temp == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to check %s", path);
@@ -157,6 +159,21 @@ bool kv_path_is_dir(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+kv_rc kv_path_check_output(const char *path, kv_err *err)
+{
+    struct stat st;
+    if (lstat(path, &st) != 0 || S_ISREG(st.st_mode)) return KV_OK; /* what else is wrong shows when it is written */
+    if (S_ISDIR(st.st_mode)) return KV_FAIL(err, KV_EWRITE, "%s: is a directory, a file name is needed", path);
+    return KV_FAIL(err, KV_EWRITE, "%s: is a device, a pipe or a link and would be replaced; name a regular file",
+                   path);
+}
+
+bool kv_path_same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 bool kv_path_exists(const char *path)

@@ -25,5 +25,9 @@ kv_rc kv_file_can_write(const char *path, kv_err *err) KV_MUST_USE;
 char *kv_path_beside(const char *base_file, const char *rel) KV_MUST_USE;
 bool kv_path_is_dir(const char *path);
 bool kv_path_exists(const char *path);
+/* KV_EWRITE where something stands at path that must not be replaced: a folder, device, pipe or link. */
+kv_rc kv_path_check_output(const char *path, kv_err *err) KV_MUST_USE;
+/* True if both exist and are one file: an output must not be an input. */
+bool kv_path_same_file(const char *a, const char *b);
 
 #endif

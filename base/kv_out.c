@@ -28,7 +28,8 @@ static void drop(kv_out *o)
 static kv_rc name_temp(kv_out *o, const char *path, kv_err *err)
 {
     const size_t len = strlen(path) + sizeof ".tmp.XXXXXX";
-    if (kv_path_is_dir(path)) return KV_FAIL(err, KV_EWRITE, "%s: is a directory, a file name is needed", path);
+    const kv_rc kind = kv_path_check_output(path, err);
+    if (kind != KV_OK) return kind;
     o->path = kv_strdup(path);
     o->temp = kv_alloc(len, 1);
     if (o->path == NULL || o->temp == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to write %s", path);

@@ -38,6 +38,7 @@ typedef struct {
     bool signature_good;        /* the bytes are the signer's */
     bool signer_trusted;        /* and the caller trusts the signer */
     int64_t rows;
+    int64_t part, parts;                /* this is part `part` of `parts` of the campaign; 1 of 1 for the whole */
     int64_t verdicts[KV_VERDICT_COUNT]; /* as the rows claim them, view rows included */
     int64_t positions;                  /* destination positions checked, view rows included */
     bool nothing_checked;               /* no position was checked at all */

@@ -152,6 +152,10 @@ kv_rc kv_verify_text(const kv_verify_report *r, kv_buf *out, kv_err *err)
     }
     if (r->unlisted > 0) KV_TRY(rc, out, kv_buf_printf(out, err, "and %zu further faults\n", r->unlisted));
     if (r->campaign != NULL) KV_TRY(rc, out, kv_buf_printf(out, err, "campaign: %s\n", r->campaign));
+    if (r->parts > 1)
+        KV_TRY(rc, out,
+               kv_buf_printf(out, err, "part %lld of %lld only: not the whole campaign\n", (long long)r->part,
+                             (long long)r->parts));
     if (r->rows > 0) KV_TRY(rc, out, put_verdicts(r, out, err));
     if (r->key_id[0] != '\0')
         KV_TRY(rc, out,

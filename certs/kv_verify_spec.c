@@ -212,6 +212,8 @@ static bool read_part(kv_vf *v, const json_t *part)
         return malformed(v, "part", "\"i/n\" with 1 <= i <= n <= 65536", part);
     c->part = (uint64_t)i;
     c->parts = (uint64_t)n;
+    v->report->part = i;
+    v->report->parts = n;
     c->claims = c->floors = NULL;
     return true;
 }

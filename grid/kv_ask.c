@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/kv_file.h"
 #include "certs/kv_cert_names.h"
 #include "certs/kv_json.h"
 #include "grid/kv_exit.h"
@@ -36,6 +37,15 @@ int kv_ask_finish(int code)
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     fprintf(stderr, "kvgrid: standard output cannot be written: %s\n", strerror(errno));
     return KV_EXIT_FAILED;
+}
+
+kv_rc kv_ask_check_output(const char *out, const char *const *inputs, size_t n, kv_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (inputs[i] != NULL && kv_path_same_file(out, inputs[i]))
+            return KV_FAIL(err, KV_EINVAL, "-o %s is the input %s and would destroy it; name another file", out,
+                           inputs[i]);
+    return KV_OK;
 }
 
 void kv_ask_size(int64_t bytes, char out[KV_SIZE_TEXT])

@@ -14,7 +14,7 @@
 #include "layouts/kv_layout_json.h"
 
 #define CAMPAIGN_LIMIT ((size_t)64 << 20)
-#define GEOMETRIES_MAX 1000000
+#define GEOMETRIES_MAX 50000
 
 const char *kv_tail_name(kv_tail t)
 {

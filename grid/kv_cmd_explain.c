@@ -108,6 +108,10 @@ static kv_rc one_cell(const kv_opts *o, kv_campaign *c, kv_err *err)
         return KV_FAIL(err, KV_EINVAL, "name one --geometry, as in --geometry L=1,T=40,H=2,D=8,e=f16");
     KV_TRY(rc, out, kv_geometry_parse(o->geometry[0], &g, err));
     KV_TRY(rc, out, kv_layouts_find(o->layouts, &all, NULL, err));
+    if (strcmp(o->positional[0], o->positional[1]) == 0) {
+        rc = KV_FAIL(err, KV_EINVAL, "%s with itself is no translation; name two layouts", o->positional[0]);
+        goto out;
+    }
     for (int i = 0; i < 2; i++)
         if (kv_catalogue_find(&all, o->positional[i]) == NULL) {
             rc = KV_FAIL(err, KV_EINVAL, "no layout is called \"%s\"; kvgrid layouts lists them", o->positional[i]);

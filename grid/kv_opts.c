@@ -120,6 +120,7 @@ static kv_rc set_value(const kv_opt *o, const char *value, kv_opts *out, kv_err 
         break;
     case OPT_TEXT:
         if (*value == '\0') return KV_FAIL(err, KV_EINVAL, "--%s: the value is empty", o->name);
+        if (*(const char **)(void *)base != NULL) return KV_FAIL(err, KV_EINVAL, "--%s is given twice", o->name);
         *(const char **)(void *)base = value;
         break;
     case OPT_LIST:

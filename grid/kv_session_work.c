@@ -119,7 +119,7 @@ static kv_rc make_costs(kv_session *s, kv_err *err)
     s->costs = kv_alloc(n + KV_ASSURANCE_ITEMS, sizeof *s->costs);
     if (s->costs == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %zu costs", n);
     for (size_t i = 0; i < n; i++) s->costs[i] = s->plan.costs[s->todo[i]];
-    for (size_t i = 0; i < KV_ASSURANCE_ITEMS; i++) s->costs[n + i] = KV_ASSURANCE_COST;
+    for (size_t i = 0; i < KV_ASSURANCE_ITEMS; i++) s->costs[n + i] = KV_ASSURANCE_COST(i);
     return KV_OK;
 }
 

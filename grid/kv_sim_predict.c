@@ -111,7 +111,7 @@ static kv_rc set_up(forecast *f, kv_sim_world *w, const kv_campaign *c, uint64_t
     f->merge.n_todo = kv_merge_todo(f->done, c->n_cells, f->todo);
     f->merge.journal = f->journal;
     for (int64_t i = 0; i < f->merge.n_todo; i++) (*costs)[i] = f->p->costs[f->todo[i]];
-    for (int64_t i = 0; i < KV_ASSURANCE_ITEMS; i++) (*costs)[f->merge.n_todo + i] = KV_ASSURANCE_COST;
+    for (int64_t i = 0; i < KV_ASSURANCE_ITEMS; i++) (*costs)[f->merge.n_todo + i] = KV_ASSURANCE_COST(i);
     w->costs = *costs;
     w->n_items = f->merge.n_todo + KV_ASSURANCE_ITEMS;
     return rc;
