@@ -86,7 +86,7 @@ kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm
     char *temp = NULL;
     int fd = -1;
     size_t len = strlen(path) + sizeof ".tmp.XXXXXX";
-    const kv_rc kind = kv_path_check_output(path, err);
+    const kv_rc kind = mode == KV_FILE_REPLACE || kv_path_is_dir(path) ? kv_path_check_output(path, err) : KV_OK;
     if (kind != KV_OK) return kind;
     temp = kv_alloc(len, 1);
     if (temp == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to write %s", path);

@@ -416,6 +416,8 @@ kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err
         n.cost += ns < 9e18 ? (uint64_t)ns : (uint64_t)9e18;
         n.positions[0] = x.ix[0].native;
         n.positions[1] = x.ix[1].native;
+        n.bytes[0] = b0;
+        n.bytes[1] = b1;
     }
     *out = n;
     return KV_OK;

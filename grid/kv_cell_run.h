@@ -24,6 +24,7 @@ typedef struct {
     int64_t moved_bytes;  /* written by builds, translations and comparisons, about */
     uint64_t cost;        /* estimate in nanoseconds of one CPU core */
     int64_t positions[2]; /* native positions of the unit, source and destination */
+    int64_t bytes[2];     /* of the unit's images */
 } kv_cell_need;
 kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err) KV_MUST_USE;
 

@@ -23,7 +23,7 @@ static void print_text(const kv_campaign *c, const kv_plan *p, int64_t ranks)
         kv_geometry_print(&c->geometries[c->cells[p->peak_cell].geometry], text);
         printf(", for %s at %s", id, text);
     }
-    printf("\nlargest image: %" PRId64 " positions\n", p->largest_positions);
+    printf("\nlargest image: %" PRId64 " positions, %" PRId64 " bytes\n", p->largest_positions, p->largest_bytes);
     kv_ask_size(p->cells * ROW_BYTES, peak);
     printf("bytes moved: about %s; certificate: about %s\n", moved, peak);
     printf("time: about %.3g s on one CPU core, %.3g s on %" PRId64 " rank%s\n", p->cost_ns * 1e-9,

@@ -24,8 +24,10 @@ kv_rc kv_plan_new(const kv_campaign *c, kv_plan *out, kv_err *err)
             p.peak_bytes = n.peak_bytes;
             p.peak_cell = (int64_t)i;
         }
-        for (int s = 0; s < 2; s++)
+        for (int s = 0; s < 2; s++) {
             if (n.positions[s] > p.largest_positions) p.largest_positions = n.positions[s];
+            if (n.bytes[s] > p.largest_bytes) p.largest_bytes = n.bytes[s];
+        }
     }
     *out = p;
     return KV_OK;

@@ -6,12 +6,12 @@
 
 typedef struct {
     int64_t cells, refused;
-    int64_t peak_bytes; /* of the largest cell: memory of one rank */
-    int64_t peak_cell;  /* that cell, -1 if none runs */
-    double moved_bytes; /* all cells */
-    double cost_ns;     /* all cells, one core */
-    int64_t largest_positions;
-    uint64_t *costs; /* of each cell, owned */
+    int64_t peak_bytes;                       /* of the largest cell: memory of one rank */
+    int64_t peak_cell;                        /* that cell, -1 if none runs */
+    double moved_bytes;                       /* all cells */
+    double cost_ns;                           /* all cells, one core */
+    int64_t largest_positions, largest_bytes; /* of one image */
+    uint64_t *costs;                          /* of each cell, owned */
 } kv_plan;
 
 /* Plans every cell. A size that does not fit is an error that names layout and geometry. */
