@@ -100,3 +100,45 @@ case_progress_goes_to_stderr()
     expect_no_colour
     ! grep -qE '^kvgrid:|%|eta' "$OUT" || fail "progress on stdout"
 }
+
+# What stands where an output should go and is no regular file must stay what it is.
+case_no_pipe_or_link_is_replaced()
+{
+    need_key
+    campaign c.json
+    mkfifo pipe
+    echo kept >target
+    ln -s target link
+    for out in pipe link; do
+        kv run c.json -o $out --key "$KEY"
+        expect_rc 5
+        expect_one_line "$out: is a device, a pipe or a link"
+    done
+    [ -p pipe ] || fail "the pipe is gone"
+    [ -L link ] && [ "$(cat target)" = kept ] || fail "the link or what it names was changed"
+}
+
+case_an_output_is_no_input()
+{
+    need_key
+    campaign c.json
+    cp "$KEY" own.key
+    for out in own.key c.json; do
+        cp $out before.copy
+        kv run c.json -o $out --key own.key
+        expect_rc 2
+        expect_one_line "$out would|is the input"
+        expect_same $out before.copy
+    done
+}
+
+case_an_option_stands_once()
+{
+    need_key
+    campaign c.json
+    kv run c.json -o a.json -o b.json --key "$KEY"
+    expect_rc 2
+    expect_one_line '--out is given twice'
+    expect_no_file a.json
+    expect_no_file b.json
+}

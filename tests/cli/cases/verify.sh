@@ -187,3 +187,13 @@ case_json_answer()
     expect_rc 0
     "$KV_PYTHON" -c 'import json, sys; json.load(open(sys.argv[1]))' "$OUT" || fail "not JSON"
 }
+
+case_a_part_says_that_it_is_one()
+{
+    need_key
+    kv run "$PUBLISHED" --part 2/3 -o part.json --key "$KEY"
+    expect_rc 0
+    kv verify part.json --trust "$PUB"
+    expect_rc 0
+    expect_out 'part 2 of 3 only'
+}
