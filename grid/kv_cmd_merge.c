@@ -10,6 +10,7 @@
 #include "certs/kv_verify.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_assurance.h"
+#include "grid/kv_differences.h"
 #include "grid/kv_exit.h"
 #include "grid/kv_gate.h"
 #include "grid/kv_issue.h"
@@ -23,7 +24,8 @@ typedef struct {
     kv_campaign whole;
     kv_pack *rows;
     int64_t ranks, elapsed_ms;
-    json_t *failures, *devices, *parts_list;
+    json_t *failures, *devices, *parts_list, *differences;
+    json_t *part_versions; /* a list, by part */
     kv_err *err;
 } merge;
 
@@ -171,7 +173,10 @@ static kv_rc take_facts(merge *m, const json_t *doc)
     const json_t *run = json_object_get(doc, "run");
     m->ranks += json_integer_value(json_object_get(run, "ranks"));
     m->elapsed_ms += json_integer_value(json_object_get(run, "elapsed_ms"));
+    json_t *differences = json_object_get(run, "differences");
     if (json_array_extend(m->failures, json_object_get(run, "failures")) != 0 ||
+        (differences != NULL && json_array_extend(m->differences, differences) != 0) ||
+        json_array_append(m->part_versions, json_object_get(run, "versions")) != 0 ||
         json_array_extend(m->devices, json_object_get(run, "devices")) != 0 ||
         json_array_append_new(m->parts_list, json_pack("{s:s,s:O,s:O}", "part", part_text(doc), "body_digest",
                                                        json_object_get(doc, "body_digest"), "key_id",
@@ -206,6 +211,21 @@ out:
     return rc;
 }
 
+/* What the parts stand on, compared as ranks are within one run; differences within a part were said by its run. */
+static kv_rc compare_versions(merge *m)
+{
+    const size_t from = json_array_size(m->differences);
+    kv_stands_on *who = kv_alloc(m->n, sizeof *who);
+    if (who == NULL) return KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
+    for (size_t i = 0; i < m->n; i++)
+        who[i] = (kv_stands_on){.versions = json_array_get(m->part_versions, i),
+                                .part = json_string_value(json_object_get(json_array_get(m->parts_list, i), "part"))};
+    const kv_rc rc = kv_differences_find(who, m->n, m->differences, m->err);
+    if (rc == KV_OK) kv_differences_say(m->differences, from);
+    kv_free(who);
+    return rc;
+}
+
 static kv_rc read_all(merge *m)
 {
     char *trust_path = NULL;
@@ -213,7 +233,8 @@ static kv_rc read_all(merge *m)
     KV_TRY(rc, out, kv_trust_find_path(m->o->trust, &trust_path, m->err));
     if (trust_path != NULL) KV_TRY(rc, out, kv_trust_load(trust_path, &m->trust, m->err));
     for (size_t i = 0; i < m->n; i++) KV_TRY(rc, out, take_part(m, i));
-    rc = check_complete(m);
+    KV_TRY(rc, out, check_complete(m));
+    rc = compare_versions(m);
 out:
     kv_free(trust_path);
     return rc;
@@ -229,6 +250,7 @@ static kv_rc join(merge *m, const kv_key *key, json_t **doc)
     kv_run_facts facts = {.ranks = (int)m->ranks,
                           .devices = m->devices,
                           .failures = m->failures,
+                          .differences = m->differences,
                           .elapsed_ms = m->elapsed_ms,
                           .versions = json_object_get(json_object_get(m->first, "run"), "versions")};
     const kv_issue_facts issue = {.c = &m->whole,
@@ -303,7 +325,10 @@ int kv_cmd_merge(const kv_opts *o, int argc, char **argv)
     m.failures = json_array();
     m.devices = json_array();
     m.parts_list = json_array();
-    if (m.failures == NULL || m.devices == NULL || m.parts_list == NULL) {
+    m.differences = json_array();
+    m.part_versions = json_array();
+    if (m.failures == NULL || m.devices == NULL || m.parts_list == NULL || m.differences == NULL ||
+        m.part_versions == NULL) {
         rc = KV_FAIL(&err, KV_ENOMEM, "no memory to merge");
         goto out;
     }
@@ -319,6 +344,8 @@ out:
     json_decref(m.failures);
     json_decref(m.devices);
     json_decref(m.parts_list);
+    json_decref(m.differences);
+    json_decref(m.part_versions);
     kv_pack_free(m.rows);
     kv_campaign_free(&m.whole);
     kv_trust_free(m.trust);

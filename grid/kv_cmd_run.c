@@ -22,8 +22,7 @@ void kv_session_free(kv_session *s)
     kv_free(s->todo);
     kv_free(s->costs);
     for (int i = 0; i < KV_ASSURANCE_ITEMS; i++) json_decref(s->assured[i]);
-    json_decref(s->devices);
-    json_decref(s->versions);
+    kv_machines_free(&s->machines);
     json_decref(s->subject);
 }
 

@@ -5,7 +5,9 @@
  *   error            meets a fatal error
  *   wrong            grades the cell NOT_EXACT, like a device that computes wrongly
  *   kill             is killed
- *   hang             never comes back */
+ *   hang             never comes back
+ *
+ * $KVGRID_FAULT_FACT = WHAT=VALUE@RANK: rank RANK says VALUE where it is asked for its version of WHAT. */
 #ifndef KV_FAULT_H
 #define KV_FAULT_H
 
@@ -13,6 +15,9 @@
 
 /* Called once for each cell that a rank ran; may change the row, return an error, or not return. */
 kv_rc kv_fault_cell(int rank, kv_row *row, kv_err *err) KV_MUST_USE;
+
+/* What rank `rank` says about its version of `what`: n bytes at value, which may be changed. */
+void kv_fault_fact(int rank, const char *what, char *value, size_t n);
 
 /* How many rows may stand in the document: $KVGRID_ROWS_LIMIT, else `limit`. */
 size_t kv_fault_rows_limit(size_t limit);

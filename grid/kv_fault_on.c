@@ -44,6 +44,15 @@ kv_rc kv_fault_cell(int rank, kv_row *row, kv_err *err)
     return act(text, (size_t)(at - text), row, err);
 }
 
+void kv_fault_fact(int rank, const char *what, char *value, size_t n)
+{
+    const char *text = getenv("KVGRID_FAULT_FACT"), *at = text != NULL ? strrchr(text, '@') : NULL;
+    const size_t len = strlen(what);
+    if (at == NULL || strtol(at + 1, NULL, 10) != rank) return;
+    if (strncmp(text, what, len) == 0 && text[len] == '=')
+        snprintf(value, n, "%.*s", (int)(at - text - (ptrdiff_t)len - 1), text + len + 1);
+}
+
 size_t kv_fault_rows_limit(size_t limit)
 {
     int64_t given;

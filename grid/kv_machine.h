@@ -1,4 +1,4 @@
-/* What the run says about its machine: devices of all ranks, versions of what it stands on. */
+/* What the run says about its machines: devices of all ranks, versions of what they stand on, where these differ. */
 #ifndef KV_MACHINE_H
 #define KV_MACHINE_H
 
@@ -7,8 +7,16 @@
 #include "kernels/kv_kern.h"
 #include "mpi/kv_mpi.h"
 
-/* Collective. On rank 0 *devices is a new list with one entry a rank and *versions a new object of texts; NULL elsewhere. */
-kv_rc kv_machine_gather(kv_mpi *m, const kv_device *dev, json_t **devices, json_t **versions, kv_err *err) KV_MUST_USE;
+/* New lists and a new object of texts; NULL but on rank 0. */
+typedef struct {
+    json_t *devices;     /* one entry a rank */
+    json_t *versions;    /* of rank 0 */
+    json_t *differences; /* what other ranks have otherwise (grid/kv_differences.h) */
+} kv_machines;
+
+/* Collective. Rank 0 warns on stderr where the ranks differ. */
+kv_rc kv_machine_gather(kv_mpi *m, const kv_device *dev, kv_machines *out, kv_err *err) KV_MUST_USE;
+void kv_machines_free(kv_machines *machines);
 
 /* The processor's name, "unknown" where the system does not say. */
 void kv_machine_cpu(char *out, size_t n);

@@ -11,6 +11,7 @@
 #include "grid/kv_demand.h"
 #include "grid/kv_diff.h"
 #include "grid/kv_journal.h"
+#include "grid/kv_machine.h"
 #include "grid/kv_opts.h"
 #include "grid/kv_plan.h"
 #include "grid/kv_progress.h"
@@ -39,7 +40,8 @@ typedef struct {
     kv_journal *journal;
     int64_t n_resumed;
     json_t *assured[KV_ASSURANCE_ITEMS]; /* made by the ranks that got these items */
-    json_t *devices, *versions, *subject;
+    kv_machines machines;
+    json_t *subject;
 } kv_session;
 
 bool kv_session_is_root(const kv_session *s);

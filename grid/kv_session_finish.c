@@ -47,8 +47,9 @@ static kv_rc assure(kv_session *s, kv_assurance *a, kv_err *err)
 static kv_rc certify(kv_session *s, json_t **doc, kv_err *err)
 {
     kv_run_facts facts = {.ranks = kv_mpi_size(s->m),
-                          .devices = s->devices,
-                          .versions = s->versions,
+                          .devices = s->machines.devices,
+                          .versions = s->machines.versions,
+                          .differences = s->machines.differences,
                           .failures = failures_new(s),
                           .elapsed_ms = (int64_t)(kv_session_seconds(s) * 1e3)};
     memcpy(facts.started, s->started, sizeof facts.started);

@@ -6,7 +6,6 @@
 #include "grid/kv_ask.h"
 #include "grid/kv_doc.h"
 #include "grid/kv_gate.h"
-#include "grid/kv_machine.h"
 #include "grid/kv_merge.h"
 #include "grid/kv_session.h"
 
@@ -116,7 +115,7 @@ static kv_rc plan_all(kv_session *s, kv_err *err)
 /* A run weaker than --require is an error before it begins. */
 static kv_rc check_demand(const kv_session *s, kv_err *err)
 {
-    json_t *run = json_pack("{s:i,s:O,s:[]}", "ranks", kv_mpi_size(s->m), "devices", s->devices, "transports");
+    json_t *run = json_pack("{s:i,s:O,s:[]}", "ranks", kv_mpi_size(s->m), "devices", s->machines.devices, "transports");
     kv_rc rc = run != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory to check --require");
     if (run != NULL && !kv_demand_met(&s->demand, run, err)) rc = KV_EUNSUP;
     json_decref(run);
@@ -132,8 +131,8 @@ kv_rc kv_session_prepare(kv_session *s, kv_err *err)
     rc = open_device(s, err);
     if (rc == KV_OK) rc = plan_all(s, err);
     KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
-    KV_TRY(rc, out, kv_machine_gather(s->m, s->runner.dev, &s->devices, &s->versions, err));
-    if (kv_session_is_root(s)) rc = check_demand(s, err);
+    rc = kv_machine_gather(s->m, s->runner.dev, &s->machines, err);
+    if (rc == KV_OK && kv_session_is_root(s)) rc = check_demand(s, err);
     KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
     rc = share_state(s, err);
 out:

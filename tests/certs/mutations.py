@@ -87,6 +87,12 @@ def _(doc):
     doc["subject"] = {"name": "model", "digest": "sha256:00"}
 
 
+@case("sound_ranks_that_differ", 0, "")
+def _(doc):
+    doc["run"]["differences"] = [{"what": "driver", "values": [{"value": "1", "ranks": [0], "hosts": ["a"]},
+                                                               {"value": "2", "parts": ["1/2"]}]}]
+
+
 @case("sound_failed", 4, "")
 def _(doc):
     row = by_verdict(doc, "EXACT_BYTE")
@@ -166,6 +172,16 @@ def _(doc):
 @case("h0_a_number", 1, "H0", after=lambda b: b"1")
 def _(doc):
     pass
+
+
+@case("h0_a_difference_without_values", 1, "H0")
+def _(doc):
+    doc["run"]["differences"] = [{"what": "driver"}]
+
+
+@case("h0_a_difference_between_words", 1, "H0")
+def _(doc):
+    doc["run"]["differences"] = [{"what": "driver", "values": [{"value": "1", "ranks": ["0"]}]}]
 
 
 @case("h0_schema", 1, "H0")

@@ -60,3 +60,56 @@ case_only_run_and_bench_start_mpi()
     [ "$(grep -c execve "$KV_CASE/trace")" -le 1 ] || fail "plan starts other programs"
     ! grep -q 'socket(' "$KV_CASE/trace" || fail "plan opens sockets"
 }
+
+# ---- ranks that do not stand on the same ------------------------------------------------
+
+case_ranks_that_are_alike()
+{
+    need_key
+    campaign c.json
+    kv_mpi 3 run c.json -o out.json --key "$KEY" --progress none
+    expect_rc 0
+    expect_no_err
+    expect_value out.json run.differences '[]'
+}
+
+# In builds with planted faults: one rank of three says that it has another driver.
+case_a_rank_with_another_driver()
+{
+    need_key
+    campaign c.json
+    KV_ENV=(KVGRID_FAULT_FACT=driver=470.57@1)
+    kv_mpi 3 run c.json -o out.json --key "$KEY" --progress none
+    KV_ENV=()
+    expect_rc 0
+    [ "$(value out.json run.differences)" != '[]' ] || skip "this build does not take \$KVGRID_FAULT_FACT (KV_FAULTS is off)"
+    expect_one_line 'warning: the ranks differ in driver: "[^"]*" in ranks 0, 2 \([^ ]+\), "470\.57" in rank 1 \([^ ]+\); .*run\.differences'
+    expect_value out.json run.differences.0.what driver
+    expect_value out.json run.differences.0.values.0.ranks '[0, 2]'
+    expect_value out.json run.differences.0.values.1.value 470.57
+    expect_value out.json run.differences.0.values.1.ranks '[1]'
+    kv verify out.json --trust "$PUB"
+    expect_rc 0
+    "$KV_PYTHON" "$KV_ROOT/certs/verify.py" out.json --trust "$PUB" >said || fail "verify.py: $(tail -n 3 said)"
+    kv run c.json -o alone.json --key "$KEY" --progress none
+    [ "$(body out.json)" = "$(body alone.json)" ] || fail "a difference of drivers is in the body"
+}
+
+case_parts_of_another_build()
+{
+    need_key
+    campaign c.json
+    KV_ENV=(KVGRID_FAULT_FACT=source=old@0)
+    kv run c.json --part 1/2 -o p1.json --key "$KEY" --progress none
+    expect_rc 0
+    KV_ENV=()
+    kv run c.json --part 2/2 -o p2.json --key "$KEY" --progress none
+    expect_rc 0
+    [ "$(value p1.json run.versions.source)" = old ] || skip "this build does not take \$KVGRID_FAULT_FACT (KV_FAULTS is off)"
+    kv merge p1.json p2.json -o both.json --key "$KEY" --trust "$PUB"
+    expect_rc 0
+    expect_one_line 'warning: the parts differ in source: "old" in part 1/2, "[^"]+" in part 2/2; '
+    expect_value both.json run.differences.0.values.0.parts '["1/2"]'
+    kv verify both.json --trust "$PUB"
+    expect_rc 0
+}
