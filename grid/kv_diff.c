@@ -1,6 +1,6 @@
 #include "grid/kv_diff.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "certs/kv_cert.h"
@@ -53,11 +53,38 @@ static kv_rc room_for_layouts(kv_diff_side *s, size_t n, kv_err *err)
     return s->digest != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for %zu layouts", n);
 }
 
+/* The number of what a row has beside its geometry and its grade. */
+static kv_rc kind_of(kv_diff *d, const kv_view *v, uint32_t *out, kv_err *err)
+{
+    char params[KV_PARAMS_TEXT], text[64];
+    kv_diff_kind k;
+    kv_rc rc;
+    kv_params_print(v->params, params);
+    KV_TRY(rc, out, kv_names_add(&d->names, v->check, &k.check, err));
+    KV_TRY(rc, out, kv_names_add(&d->names, v->src, &k.src, err));
+    KV_TRY(rc, out, kv_names_add(&d->names, v->dst, &k.dst, err));
+    KV_TRY(rc, out, kv_names_add(&d->names, params, &k.params, err));
+    snprintf(text, sizeof text, "%x %x %x %x", (unsigned)k.check, (unsigned)k.src, (unsigned)k.dst, (unsigned)k.params);
+    KV_TRY(rc, out, kv_names_add(&d->kind_names, text, out, err));
+    if (*out == d->kind_cap) {
+        const size_t cap = d->kind_cap > 0 ? 2 * d->kind_cap : 256;
+        kv_diff_kind *grown = kv_realloc(d->kind, cap, sizeof *grown);
+        if (grown == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to compare %zu pairs", cap);
+        d->kind = grown;
+        d->kind_cap = cap;
+    }
+    d->kind[*out] = k;
+out:
+    return rc;
+}
+
 static kv_rc add_row(kv_diff *d, int side, const kv_view *v, const char *geometry, kv_err *err)
 {
     kv_diff_side *s = &d->side[side];
-    char params[KV_PARAMS_TEXT];
-    kv_rc rc;
+    kv_diff_row r = {.verdict = (uint8_t)v->verdict, .geometry = kv_names_find(&d->geometries, geometry)};
+    const kv_rc rc = kind_of(d, v, &r.kind, err);
+    if (rc != KV_OK) return rc;
+    for (int i = 0; i < KV_SEEN_COUNT; i++) r.seen[i] = (uint8_t)v->seen[i];
     if (s->n == s->cap) {
         const size_t cap = s->cap > 0 ? s->cap + s->cap / 2 : 1024;
         kv_diff_row *grown = cap < NO_ROW ? kv_realloc(s->row, cap, sizeof *grown) : NULL;
@@ -65,17 +92,8 @@ static kv_rc add_row(kv_diff *d, int side, const kv_view *v, const char *geometr
         s->row = grown;
         s->cap = cap;
     }
-    kv_diff_row r = {.at = (uint32_t)s->n, .verdict = (uint8_t)v->verdict};
-    for (int i = 0; i < KV_SEEN_COUNT; i++) r.seen[i] = (uint8_t)v->seen[i];
-    kv_params_print(v->params, params);
-    KV_TRY(rc, out, kv_names_add(&d->names, v->check, &r.check, err));
-    KV_TRY(rc, out, kv_names_add(&d->names, v->src, &r.src, err));
-    KV_TRY(rc, out, kv_names_add(&d->names, v->dst, &r.dst, err));
-    KV_TRY(rc, out, kv_names_add(&d->names, params, &r.params, err));
-    r.geometry = kv_names_find(&d->geometries, geometry);
     s->row[s->n++] = r;
-out:
-    return rc;
+    return KV_OK;
 }
 
 kv_rc kv_diff_add_reader(kv_diff *d, int side, kv_reader *r, kv_err *err)
@@ -137,32 +155,43 @@ static kv_rc pair_geometries(const kv_diff *d, uint32_t **out, kv_err *err)
     return KV_OK;
 }
 
-static int compare_u32(uint32_t a, uint32_t b)
+/* Rows of one side by kind and geometry: slots hold a place + 1, 0 where free. */
+typedef struct {
+    const kv_diff_row *row;
+    uint32_t *slot;
+    size_t mask;
+} finder;
+
+/* The slot of a row like r, or the free one where it would stand. */
+static size_t slot_of(const finder *f, const kv_diff_row *r)
 {
-    return (a > b) - (a < b);
+    uint64_t h = ((uint64_t)r->geometry << 32 | r->kind) * 0x9E3779B97F4A7C15U;
+    size_t i = (size_t)(h ^ h >> 29) & f->mask;
+    for (; f->slot[i] != 0; i = (i + 1) & f->mask) {
+        const kv_diff_row *o = &f->row[f->slot[i] - 1];
+        if (o->kind == r->kind && o->geometry == r->geometry) break;
+    }
+    return i;
 }
 
-static int by_key(const void *pa, const void *pb)
-{
-    const kv_diff_row *a = pa, *b = pb;
-    int order = compare_u32(a->geometry, b->geometry);
-    if (order == 0) order = compare_u32(a->src, b->src);
-    if (order == 0) order = compare_u32(a->dst, b->dst);
-    if (order == 0) order = compare_u32(a->params, b->params);
-    if (order == 0) order = compare_u32(a->check, b->check);
-    return order;
-}
-
-static kv_rc sort_side(const kv_diff *d, int side, kv_err *err)
+/* A row that stands twice is an error. The caller frees out->slot. */
+static kv_rc find_by_key(const kv_diff *d, int side, finder *out, kv_err *err)
 {
     static const char *const names[KV_SIDES] = {"old", "new"};
     const kv_diff_side *s = &d->side[side];
-    if (s->n > 1) qsort(s->row, s->n, sizeof *s->row, by_key);
-    for (size_t i = 1; i < s->n; i++)
-        if (by_key(&s->row[i - 1], &s->row[i]) == 0)
+    size_t slots = 64;
+    while (slots < 2 * s->n) slots *= 2;
+    *out = (finder){s->row, kv_alloc(slots, sizeof *out->slot), slots - 1};
+    if (out->slot == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to compare %zu rows", s->n);
+    for (size_t i = 0; i < s->n; i++) {
+        const size_t at = slot_of(out, &s->row[i]);
+        const kv_diff_kind *k = &d->kind[s->row[i].kind];
+        if (out->slot[at] != 0)
             return KV_FAIL(err, KV_EFORMAT, "the %s certificate has the row %s->%s at %s%s twice", names[side],
-                           d->names.text[s->row[i].src], d->names.text[s->row[i].dst],
-                           d->geometries.text[s->row[i].geometry], d->names.text[s->row[i].params]);
+                           d->names.text[k->src], d->names.text[k->dst], d->geometries.text[s->row[i].geometry],
+                           d->names.text[k->params]);
+        out->slot[at] = (uint32_t)(i + 1);
+    }
     return KV_OK;
 }
 
@@ -208,7 +237,8 @@ static void add_pair(kv_diff *d, const bool *changed, const bool *moved, uint32_
     } else if (o != NO_ROW) {
         const kv_diff_row *r = &d->side[KV_NEW].row[n];
         p.change = (uint8_t)kv_diff_grade(&d->side[KV_OLD].row[o], r);
-        p.redeclared = (uint8_t)((changed[r->src] ? KV_DIFF_BY_SRC : 0) | (changed[r->dst] ? KV_DIFF_BY_DST : 0) |
+        const kv_diff_kind *k = &d->kind[r->kind];
+        p.redeclared = (uint8_t)((changed[k->src] ? KV_DIFF_BY_SRC : 0) | (changed[k->dst] ? KV_DIFF_BY_DST : 0) |
                                  (moved[r->geometry] ? KV_DIFF_BY_GEOMETRY : 0));
         d->matched++;
         if (p.redeclared != 0) d->redeclared++;
@@ -217,16 +247,34 @@ static void add_pair(kv_diff *d, const bool *changed, const bool *moved, uint32_
     d->pair[d->n++] = p;
 }
 
-/* Walks both sorted sides. */
-static void match(kv_diff *d, const bool *changed, const bool *moved)
+/* The rows of NEW with those of OLD, then what is gone. */
+static kv_rc match(kv_diff *d, const bool *changed, const bool *moved, kv_err *err)
 {
-    const kv_diff_side *a = &d->side[KV_OLD], *b = &d->side[KV_NEW];
-    for (size_t o = 0, n = 0; o < a->n || n < b->n;) {
-        const int order = o == a->n ? 1 : n == b->n ? -1 : by_key(&a->row[o], &b->row[n]);
-        add_pair(d, changed, moved, order <= 0 ? (uint32_t)o : NO_ROW, order >= 0 ? (uint32_t)n : NO_ROW);
-        if (order <= 0) o++;
-        if (order >= 0) n++;
+    const kv_diff_side *o = &d->side[KV_OLD], *n = &d->side[KV_NEW];
+    finder f = {NULL, NULL, 0};
+    bool *met = NULL;
+    kv_rc rc = find_by_key(d, KV_NEW, &f, err); /* only whether each stands once */
+    kv_free(f.slot);
+    f.slot = NULL;
+    KV_TRY(rc, out, rc);
+    KV_TRY(rc, out, find_by_key(d, KV_OLD, &f, err));
+    met = kv_alloc(o->n, sizeof *met);
+    d->pair = met != NULL ? kv_alloc(o->n + n->n, sizeof *d->pair) : NULL;
+    if (d->pair == NULL) {
+        rc = KV_FAIL(err, KV_ENOMEM, "no memory to compare %zu rows", o->n + n->n);
+        goto out;
     }
+    for (size_t i = 0; i < n->n; i++) {
+        const uint32_t at = f.slot[slot_of(&f, &n->row[i])];
+        if (at != 0) met[at - 1] = true;
+        add_pair(d, changed, moved, at != 0 ? at - 1 : NO_ROW, (uint32_t)i);
+    }
+    for (size_t i = 0; i < o->n; i++)
+        if (!met[i]) add_pair(d, changed, moved, (uint32_t)i, NO_ROW);
+out:
+    kv_free(f.slot);
+    kv_free(met);
+    return rc;
 }
 
 /* Gives NEW's redeclared geometries OLD's number; moved[i]: old geometry i stands for another one in NEW. */
@@ -245,48 +293,13 @@ static kv_rc renumber(kv_diff *d, bool **moved, kv_err *err)
     return rc;
 }
 
-/* What is told in which order: rows of NEW, then what is gone. */
-typedef struct {
-    uint64_t place;
-    kv_diff_pair pair;
-} placed;
-
-static int by_place(const void *pa, const void *pb)
-{
-    const placed *a = pa, *b = pb;
-    return (a->place > b->place) - (a->place < b->place);
-}
-
-static kv_rc order_pairs(kv_diff *d, kv_err *err)
-{
-    placed *list = kv_alloc(d->n, sizeof *list);
-    if (list == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to order %zu rows", d->n);
-    for (size_t i = 0; i < d->n; i++) {
-        const kv_diff_pair *p = &d->pair[i];
-        const bool gone = p->row[KV_NEW] == NO_ROW;
-        const uint64_t at = gone ? d->side[KV_OLD].row[p->row[KV_OLD]].at : d->side[KV_NEW].row[p->row[KV_NEW]].at;
-        list[i] = (placed){at | (uint64_t)gone << 32, *p};
-    }
-    if (d->n > 1) qsort(list, d->n, sizeof *list, by_place);
-    for (size_t i = 0; i < d->n; i++) d->pair[i] = list[i].pair;
-    kv_free(list);
-    return KV_OK;
-}
-
 kv_rc kv_diff_compare(kv_diff *d, kv_err *err)
 {
     bool *changed = NULL, *moved = NULL;
     kv_rc rc;
     KV_TRY(rc, out, find_changed(d, &changed, err));
     KV_TRY(rc, out, renumber(d, &moved, err));
-    for (int s = 0; s < KV_SIDES; s++) KV_TRY(rc, out, sort_side(d, s, err));
-    d->pair = kv_alloc(d->side[KV_OLD].n + d->side[KV_NEW].n, sizeof *d->pair);
-    if (d->pair == NULL) {
-        rc = KV_FAIL(err, KV_ENOMEM, "no memory to compare %zu rows", d->side[KV_OLD].n + d->side[KV_NEW].n);
-        goto out;
-    }
-    match(d, changed, moved);
-    rc = order_pairs(d, err);
+    rc = match(d, changed, moved, err);
 out:
     kv_free(changed);
     kv_free(moved);
@@ -312,6 +325,8 @@ void kv_diff_free(kv_diff *d)
         kv_free(d->side[s].row);
     }
     kv_names_free(&d->names);
+    kv_names_free(&d->kind_names);
+    kv_free(d->kind);
     kv_names_free(&d->geometries);
     kv_free(d->pair);
     memset(d, 0, sizeof *d);

@@ -1,6 +1,6 @@
 /* Two sets of rows compared, old against new. Rows match by check, geometry values, pair and params; a geometry that
  * only one side has at a place where the other has one that it alone has counts as the same geometry redeclared.
- * A row costs 32 bytes, so that a million of them fit. */
+ * A row costs 16 bytes, a pair of them 12 more, so that a million of them fit. */
 #ifndef KV_DIFF_H
 #define KV_DIFF_H
 
@@ -9,10 +9,14 @@
 
 enum { KV_OLD, KV_NEW, KV_SIDES };
 
+/* What rows have in common but for the geometry, as numbers in names: there are few of these. */
 typedef struct {
-    uint32_t check, src, dst, params; /* in names */
-    uint32_t geometry; /* in geometry_names of both sides; of NEW, of the old one where it is redeclared */
-    uint32_t at;       /* its place among the rows of its side */
+    uint32_t check, src, dst, params;
+} kv_diff_kind;
+
+typedef struct {
+    uint32_t kind;     /* in kind[] */
+    uint32_t geometry; /* in geometries of both sides; of NEW, of the old one where it is redeclared */
     uint8_t verdict, seen[KV_SEEN_COUNT];
 } kv_diff_row;
 
@@ -21,7 +25,7 @@ typedef struct {
     kv_names layouts;            /* those of its catalogue */
     char (*digest)[KV_HASH_HEX]; /* of each of them */
     size_t n_layouts;
-    kv_diff_row *row;
+    kv_diff_row *row; /* in the order of the certificate */
     size_t n, cap;
 } kv_diff_side;
 
@@ -37,7 +41,7 @@ typedef enum {
 const char *kv_diff_change_name(kv_diff_change c);
 
 typedef struct {
-    uint32_t row[KV_SIDES]; /* places in the sorted side; UINT32_MAX where there is none */
+    uint32_t row[KV_SIDES]; /* places in row[] of each side; UINT32_MAX where there is none */
     uint8_t change;         /* kv_diff_change */
     uint8_t redeclared;     /* why: bits KV_DIFF_BY_* */
 } kv_diff_pair;
@@ -46,6 +50,9 @@ enum { KV_DIFF_BY_SRC = 1, KV_DIFF_BY_DST = 2, KV_DIFF_BY_GEOMETRY = 4 };
 typedef struct {
     kv_names names;
     kv_names geometries; /* of both sides */
+    kv_names kind_names; /* "check src dst params" as numbers, for each of kind[] */
+    kv_diff_kind *kind;
+    size_t kind_cap;
     kv_diff_side side[KV_SIDES];
     kv_diff_pair *pair; /* in the order of NEW, then what is gone in the order of OLD */
     size_t n;

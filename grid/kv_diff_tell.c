@@ -18,6 +18,16 @@ static const kv_diff_row *key_of(const kv_diff *d, const kv_diff_pair *p)
     return o != NULL ? o : row_of(d, p, KV_NEW);
 }
 
+static const char *name_of(const kv_diff *d, uint32_t number)
+{
+    return d->names.text[number];
+}
+
+static const kv_diff_kind *kind_of(const kv_diff *d, const kv_diff_pair *p)
+{
+    return &d->kind[key_of(d, p)->kind];
+}
+
 /* The text of the geometry that stands for the old one with this number in NEW; the same where it is not redeclared. */
 static const char *new_geometry(const kv_diff *d, const kv_diff_pair *p)
 {
@@ -49,13 +59,13 @@ static kv_rc put_observation(const kv_diff_row *o, const kv_diff_row *n, kv_buf 
 /* " [redeclared: vllm-fa, geometry]" */
 static kv_rc put_redeclared(const kv_diff *d, const kv_diff_pair *p, kv_buf *out, kv_err *err)
 {
-    const kv_diff_row *k = key_of(d, p);
+    const kv_diff_kind *k = kind_of(d, p);
     const char *what[3];
     int n = 0;
     kv_rc rc;
     if (p->redeclared == 0) return KV_OK;
-    if (p->redeclared & KV_DIFF_BY_SRC) what[n++] = d->names.text[k->src];
-    if (p->redeclared & KV_DIFF_BY_DST) what[n++] = d->names.text[k->dst];
+    if (p->redeclared & KV_DIFF_BY_SRC) what[n++] = name_of(d, k->src);
+    if (p->redeclared & KV_DIFF_BY_DST) what[n++] = name_of(d, k->dst);
     if (p->redeclared & KV_DIFF_BY_GEOMETRY) what[n++] = new_geometry(d, p);
     rc = kv_buf_puts(out, " [redeclared: ", err);
     for (int i = 0; rc == KV_OK && i < n; i++) rc = kv_buf_printf(out, err, "%s%s", i > 0 ? " and " : "", what[i]);
@@ -64,14 +74,15 @@ static kv_rc put_redeclared(const kv_diff *d, const kv_diff_pair *p, kv_buf *out
 
 kv_rc kv_diff_line(const kv_diff *d, const kv_diff_pair *p, kv_buf *out, kv_err *err)
 {
-    const kv_diff_row *o = row_of(d, p, KV_OLD), *n = row_of(d, p, KV_NEW), *k = key_of(d, p);
-    const char *check = d->names.text[k->check];
+    const kv_diff_row *o = row_of(d, p, KV_OLD), *n = row_of(d, p, KV_NEW), *any = key_of(d, p);
+    const kv_diff_kind *k = kind_of(d, p);
+    const char *check = name_of(d, k->check);
     kv_rc rc;
     if (strcmp(check, "pair") != 0) KV_TRY(rc, out, kv_buf_printf(out, err, "%s ", check));
     KV_TRY(rc, out,
-           kv_buf_printf(out, err, "%s->%s at %s%s: ", d->names.text[k->src], d->names.text[k->dst],
-                         d->geometries.text[k->geometry], d->names.text[k->params]));
-    if (o == NULL || n == NULL) return kv_buf_puts(out, verdict_of(k), err);
+           kv_buf_printf(out, err, "%s->%s at %s%s: ", name_of(d, k->src), name_of(d, k->dst),
+                         d->geometries.text[any->geometry], name_of(d, k->params)));
+    if (o == NULL || n == NULL) return kv_buf_puts(out, verdict_of(any), err);
     KV_TRY(rc, out, kv_buf_printf(out, err, "%s -> %s", verdict_of(o), verdict_of(n)));
     if (o->verdict == n->verdict) KV_TRY(rc, out, put_observation(o, n, out, err));
     rc = put_redeclared(d, p, out, err);
@@ -164,21 +175,22 @@ static json_t *verdict_json(const kv_diff_row *r)
 /* {check, pair_id, geometry, params, old, new, change, redeclared[], text} */
 static kv_rc pair_json(const kv_diff *d, const kv_diff_pair *p, json_t **out, kv_err *err)
 {
-    const kv_diff_row *k = key_of(d, p);
+    const kv_diff_kind *k = kind_of(d, p);
     kv_buf line = {0}, id = {0};
     json_t *why = json_array();
     kv_rc rc = why != NULL ? kv_diff_line(d, p, &line, err) : no_memory(err);
-    if (rc == KV_OK) rc = kv_buf_printf(&id, err, "%s->%s", d->names.text[k->src], d->names.text[k->dst]);
-    if (rc == KV_OK && (p->redeclared & KV_DIFF_BY_SRC)) json_array_append_new(why, json_string(d->names.text[k->src]));
-    if (rc == KV_OK && (p->redeclared & KV_DIFF_BY_DST)) json_array_append_new(why, json_string(d->names.text[k->dst]));
+    if (rc == KV_OK) rc = kv_buf_printf(&id, err, "%s->%s", name_of(d, k->src), name_of(d, k->dst));
+    if (rc == KV_OK && (p->redeclared & KV_DIFF_BY_SRC)) json_array_append_new(why, json_string(name_of(d, k->src)));
+    if (rc == KV_OK && (p->redeclared & KV_DIFF_BY_DST)) json_array_append_new(why, json_string(name_of(d, k->dst)));
     if (rc == KV_OK && (p->redeclared & KV_DIFF_BY_GEOMETRY))
         json_array_append_new(why, json_string(new_geometry(d, p)));
     if (rc == KV_OK) {
-        const char *params = d->names.text[k->params];
-        *out = json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:s,s:O,s:s}", "check", d->names.text[k->check], "pair_id", id.data,
-                         "geometry", d->geometries.text[k->geometry], "params", *params == ',' ? params + 1 : params,
-                         "old", verdict_json(row_of(d, p, KV_OLD)), "new", verdict_json(row_of(d, p, KV_NEW)), "change",
-                         kv_diff_change_name((kv_diff_change)p->change), "redeclared", why, "text", line.data);
+        const char *params = name_of(d, k->params);
+        *out = json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:s,s:O,s:s}", "check", name_of(d, k->check), "pair_id", id.data,
+                         "geometry", d->geometries.text[key_of(d, p)->geometry], "params",
+                         *params == ',' ? params + 1 : params, "old", verdict_json(row_of(d, p, KV_OLD)), "new",
+                         verdict_json(row_of(d, p, KV_NEW)), "change", kv_diff_change_name((kv_diff_change)p->change),
+                         "redeclared", why, "text", line.data);
         if (*out == NULL) rc = no_memory(err);
     }
     json_decref(why);
