@@ -39,5 +39,6 @@ int kv_cmd_layouts(const kv_opts *o, int argc, char **argv);
 int kv_cmd_keygen(const kv_opts *o, int argc, char **argv);
 int kv_cmd_export(const kv_opts *o, int argc, char **argv);
 int kv_cmd_bench(const kv_opts *o, int argc, char **argv);
+int kv_cmd_codec(const kv_opts *o, int argc, char **argv);
 
 #endif

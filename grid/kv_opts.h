@@ -28,7 +28,7 @@ struct kv_command {
     const char *args;                                    /* "CERT [PAIR]" */
     const char *summary;                                 /* one line */
     const char *text;                                    /* more for --help, may be NULL */
-    const char *options;                                 /* names of the options it takes, separated by blanks */
+    const char *options;                                 /* names of the options it takes, separated by blanks; NULL: parses argv itself */
     int least, most;                                     /* positional arguments */
     int (*run)(const kv_opts *o, int argc, char **argv); /* gives the exit code */
 };

@@ -37,6 +37,7 @@ int kv_main(int argc, char **argv)
         return kv_ask_fail_once(&err);
     }
     if (argc == 3 && strcmp(argv[2], "--version") == 0) return print_version();
+    if (cmd->options == NULL) return cmd->run(NULL, argc, argv);
     if (kv_opts_parse(cmd, argc, argv, &opts, &err) != KV_OK) return kv_ask_fail_once(&err);
     if (opts.help) {
         kv_opts_help(cmd);

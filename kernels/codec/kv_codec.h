@@ -5,7 +5,7 @@
  * Arithmetic (kv_codec_step.h): float32, nearest even, subnormals kept, no contraction, sums one term at a
  * time in ascending index order, so that every variant and every device gives the same bits. EPS is 2^-23.
  *
- * Arrays are row-major. fp16 values travel as uint16_t bits. Nothing here reads a clock, a locale or a
+ * Arrays are row-major. fp16 values travel as uint16_t bits; a NaN that the encoder stores is always 0x7E00. Nothing here reads a clock, a locale or a
  * maths library but sqrtf, which IEEE 754 rounds correctly. */
 #ifndef KV_CODEC_H
 #define KV_CODEC_H
@@ -37,7 +37,7 @@ typedef enum {
      * residual's length is lost. A row without residual decodes to noise. t and norm may become Inf. */
     KV_CODEC_RULE_PUBLISHED = 0,
     /* Ours. The residual is taken against the fp16 t that the decoder will use; every metric stores
-     * 1/max(scale, EPS), 0 where the residual is at most EPS long, and the decoder applies it. t and norm saturate at
+     * 1/max(scale, EPS), 0 where the residual is at most EPS long or NaN, and the decoder applies it. t and norm saturate at
      * +-65504; how often is counted. */
     KV_CODEC_RULE_KV1 = 1,
     KV_CODEC_RULE_COUNT
@@ -65,6 +65,8 @@ int64_t kv_codec_row_bytes(const kv_codec_params *p);
 const float *kv_codec_levels(int32_t bits);
 /* KV_EINVAL with the name of the value and its range: sizes, bits, finite strictly ascending levels, threshold >= 0. */
 kv_rc kv_codec_params_check(const kv_codec_params *p, kv_err *err) KV_MUST_USE;
+/* The sizes and names only: levels and threshold as they come (conformance vectors). The functions below need this. */
+kv_rc kv_codec_params_check_sizes(const kv_codec_params *p, kv_err *err) KV_MUST_USE;
 
 /* The frozen skeleton of a block, fp16 bits. Borrowed by encode and decode. */
 typedef struct {
@@ -105,6 +107,15 @@ kv_rc kv_codec_work_new(const kv_codec_params *p, const kv_codec_skeleton *s, kv
 void kv_codec_work_set(kv_codec_work *w, const kv_codec_skeleton *s);
 void kv_codec_work_free(kv_codec_work *w);
 
+/* Points for k-means: the same values in rows and in groups of KV_CODEC_POINT_GROUP points side by side. */
+#define KV_CODEC_POINT_GROUP 32
+typedef struct {
+    int64_t n;
+    int32_t d;
+    const float *rows;   /* [n][d] */
+    const float *groups; /* [ceil(n / 32)][d][32], zeros past n; 64-byte aligned */
+} kv_codec_points;
+
 /* One implementation of the row work. All give the same bits for any input, NaN and Inf included
  * (any NaN counts as any NaN). */
 typedef struct {
@@ -117,6 +128,10 @@ typedef struct {
     void (*decode)(kv_codec_work *w, const kv_codec_codes *codes, float *x);
     /* c[n][d_eff] = projection of x[n][dim] onto the basis (step 1 of the encoder), for the skeleton fit. */
     void (*project)(kv_codec_work *w, const float *x, int64_t n, float *c);
+    /* out[n] = dot of each point with one centre. */
+    void (*dots)(const kv_codec_points *points, const float *center, float *out);
+    /* For each point the first of k centres with the largest |dot|, and that dot; (0, NaN) where no dot is a number. */
+    void (*nearest)(const kv_codec_points *points, const float *centers, int32_t k, uint32_t *seg, float *dot);
 } kv_codec_variant;
 
 /* All variants of this build, the reference first, ended by name NULL. */
