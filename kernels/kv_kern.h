@@ -60,7 +60,7 @@ typedef struct {
 /* ---- the table ------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *kind; /* "cpu" */
+    const char *kind; /* "cpu", "cuda", "emulated" */
 
     kv_rc (*image_new)(kv_device *d, int64_t capacity_bytes, kv_image **out, kv_err *err);
     void (*image_free)(kv_device *d, kv_image *im);
@@ -102,6 +102,9 @@ typedef struct {
 
     /* Plain copy of the bytes in use: the yardstick of `kvgrid bench`. */
     kv_rc (*copy)(kv_device *d, const kv_image *src, kv_image *dst, kv_err *err);
+    /* Waits until all that was asked for is done: what gives no result may only be queued. KV_EDEVICE where some of it
+     * failed. Every operation with a result does the same first. */
+    kv_rc (*finish)(kv_device *d, kv_err *err);
     void (*close)(kv_device *d);
 } kv_device_ops;
 

@@ -1,10 +1,11 @@
 /* CPU checks: the exhaustive index probe, comparison, sets of round-trip differences, value drift. */
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 #include "kernels/kv_kern_cpu.h"
+#include "kernels/kv_kern_drift.h"
 #include "kernels/kv_kern_num.h"
+#include "kernels/kv_kern_probe.h"
 
 #define CHUNK_BYTES 4096
 
@@ -18,28 +19,18 @@ static bool set_bit(unsigned char *bits, int64_t i)
     return was;
 }
 
-static bool same_place(const kv_coord *a, const kv_coord *b)
-{
-    return a->layer == b->layer && a->kv == b->kv && a->token == b->token && a->head == b->head && a->lane == b->lane;
-}
-
-/* One position: the inverse (by division), the walk (by carries) and the forward map must agree. */
+/* One position; an element hit twice is bad as well. */
 static bool position_ok(const kv_index *ix, const kv_walk *w, unsigned char *hit, kv_probe_result *r)
 {
-    kv_coord c, walked;
-    const int holds = kv_index_inverse(ix, w->position, &c);
-    if (kv_walk_coord(ix, w, &walked) != holds) return false;
-    if (!holds) {
-        r->padding++;
+    int64_t n;
+    switch (kv_probe_place(ix, w, &n)) {
+    case KV_PLACE_PADDING: r->padding++; return true;
+    case KV_PLACE_ELEMENT:
+        if (set_bit(hit, n)) return false;
+        r->elements_hit++;
         return true;
+    default: return false;
     }
-    if (!same_place(&c, &walked) || kv_index_forward(ix, &c) != w->position) return false;
-    const int64_t n = kv_index_canonical(ix, &c);
-    if (c.layer < 0 || c.layer >= ix->layers || c.head < 0 || c.head >= ix->heads || n < 0 || n >= ix->elements)
-        return false;
-    if (set_bit(hit, n)) return false;
-    r->elements_hit++;
-    return true;
 }
 
 kv_rc kv_cpu_probe(kv_device *d, const kv_index *ix, kv_probe_result *out, kv_err *err)
@@ -162,27 +153,16 @@ kv_rc kv_cpu_drift(kv_device *d, const kv_index *s, const kv_image *src, const k
 {
     (void)d;
     (void)err;
-    kv_drift_result r = {true, true, 0};
-    double worst = 0;
+    kv_drift r = {1, 1, 0};
     kv_walk w;
     kv_walk_start(&w);
     for (; w.position < s->native; kv_walk_next(s, &w)) {
         kv_coord c;
         if (!kv_walk_coord(s, &w, &c)) continue;
-        const double a = (double)kv_num_float(
-            kv_num_to_f32((kv_elem)s->element, kv_num_load((kv_elem)s->element, src->data, w.position)));
-        const double b = (double)kv_num_float(
-            kv_num_to_f32((kv_elem)t->element, kv_num_load((kv_elem)t->element, dst->data, kv_index_forward(t, &c))));
-        if (!isfinite(a) || !isfinite(b) || a == 0) {
-            r.finite = false;
-            r.preserved = r.preserved && a == b;
-            continue;
-        }
-        if (a != b) r.preserved = false;
-        const double drift = fabs(b - a) / fabs(a);
-        if (drift > worst) worst = drift;
+        const int64_t at = kv_index_forward(t, &c);
+        kv_drift_add(&r, kv_num_to_f32((kv_elem)s->element, kv_num_load((kv_elem)s->element, src->data, w.position)),
+                     kv_num_to_f32((kv_elem)t->element, kv_num_load((kv_elem)t->element, dst->data, at)));
     }
-    r.worst_ppm = (int64_t)floor(worst * 1e6 + 0.5);
-    *out = r;
+    *out = kv_drift_told(&r);
     return KV_OK;
 }

@@ -24,6 +24,7 @@ static const kv_device_ops cpu_ops = {
     .decode = kv_cpu_decode,
     .decode_reference = kv_cpu_decode_reference,
     .copy = kv_cpu_copy,
+    .finish = kv_cpu_finish,
     .close = cpu_close,
 };
 

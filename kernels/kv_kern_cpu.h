@@ -2,19 +2,13 @@
 #ifndef KV_KERN_CPU_H
 #define KV_KERN_CPU_H
 
-#include "kernels/kv_kern.h"
-
-struct kv_image {
-    unsigned char *block; /* guard, data, guard */
-    unsigned char *data;
-    int64_t capacity; /* bytes */
-    int64_t bytes;    /* in use */
-};
+#include "kernels/kv_kern_image.h"
 
 kv_rc kv_cpu_image_new(kv_device *d, int64_t capacity_bytes, kv_image **out, kv_err *err);
 void kv_cpu_image_free(kv_device *d, kv_image *im);
 kv_rc kv_cpu_poison(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, kv_err *err);
 kv_rc kv_cpu_check_guards(kv_device *d, const kv_image *im, kv_err *err);
+kv_rc kv_cpu_finish(kv_device *d, kv_err *err);
 kv_rc kv_cpu_copy(kv_device *d, const kv_image *src, kv_image *dst, kv_err *err);
 kv_rc kv_cpu_build(kv_device *d, kv_image *im, const kv_index *ix, const kv_payload *p, int32_t via, uint32_t pad,
                    kv_err *err);

@@ -4,8 +4,6 @@
 
 #include "kernels/kv_kern_cpu.h"
 
-#define GUARD_BYTE 0x5C
-
 kv_rc kv_cpu_image_new(kv_device *d, int64_t capacity_bytes, kv_image **out, kv_err *err)
 {
     (void)d;
@@ -20,6 +18,7 @@ kv_rc kv_cpu_image_new(kv_device *d, int64_t capacity_bytes, kv_image **out, kv_
     im->block = block;
     im->data = block + KV_GUARD_BYTES;
     im->capacity = capacity_bytes;
+    im->host = true;
     *out = im;
     return KV_OK;
 }
@@ -34,7 +33,7 @@ void kv_cpu_image_free(kv_device *d, kv_image *im)
 
 void *kv_image_host_view(kv_image *im)
 {
-    return im->data;
+    return im->host ? im->data : NULL;
 }
 
 kv_rc kv_cpu_poison(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, kv_err *err)
@@ -43,9 +42,9 @@ kv_rc kv_cpu_poison(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, k
     if (bytes > im->capacity)
         return KV_FAIL(err, KV_EBUG, "an image of %" PRId64 " bytes does not fit %" PRId64, bytes, im->capacity);
     im->bytes = bytes;
-    memset(im->block, GUARD_BYTE, KV_GUARD_BYTES);
-    memset(im->data, (int)(0xA5U ^ (round * 0x1DU & 0xFFU)), (size_t)bytes);
-    memset(im->data + bytes, GUARD_BYTE, KV_GUARD_BYTES);
+    memset(im->block, KV_GUARD_FILL, KV_GUARD_BYTES);
+    memset(im->data, kv_image_poison(round), (size_t)bytes);
+    memset(im->data + bytes, KV_GUARD_FILL, KV_GUARD_BYTES);
     return KV_OK;
 }
 
@@ -53,9 +52,9 @@ kv_rc kv_cpu_check_guards(kv_device *d, const kv_image *im, kv_err *err)
 {
     (void)d;
     for (int i = 0; i < KV_GUARD_BYTES; i++) {
-        if (im->block[i] != GUARD_BYTE)
+        if (im->block[i] != KV_GUARD_FILL)
             return KV_FAIL(err, KV_EDEVICE, "a byte %d before the image was overwritten", KV_GUARD_BYTES - i);
-        if (im->data[im->bytes + i] != GUARD_BYTE)
+        if (im->data[im->bytes + i] != KV_GUARD_FILL)
             return KV_FAIL(err, KV_EDEVICE, "a byte %d past the end of the image was overwritten", i);
     }
     return KV_OK;
@@ -67,5 +66,12 @@ kv_rc kv_cpu_copy(kv_device *d, const kv_image *src, kv_image *dst, kv_err *err)
     if (src->bytes > dst->capacity) return KV_FAIL(err, KV_EBUG, "copy into an image that is too small");
     memcpy(dst->data, src->data, (size_t)src->bytes);
     dst->bytes = src->bytes;
+    return KV_OK;
+}
+
+kv_rc kv_cpu_finish(kv_device *d, kv_err *err)
+{
+    (void)d;
+    (void)err;
     return KV_OK;
 }

@@ -11,6 +11,7 @@
 
 #include "kernels/kv_kern_cpu.h"
 #include "kernels/kv_kern_num.h"
+#include "kernels/kv_kern_stride.h"
 #include "kernels/kv_kern_tile.h"
 
 #define TILE_TOKENS 64
@@ -35,49 +36,29 @@ typedef struct {
     int64_t row;                  /* lanes * fused heads, where a token's row lies together on both sides; else 0 */
 } half_move;
 
-/* Stride of the factor of a given kind and its extent; 0 and 1 if the half does not have it. */
-static int64_t stride_of(const kv_order *o, kv_factor kind, int64_t *extent)
+/* Offsets of all numbers of an axis. */
+static int64_t *table_new(const kv_split *x)
 {
-    *extent = 1;
-    for (int32_t i = 0; i < o->n; i++) {
-        if (o->kind[i] != (int32_t)kind) continue;
-        int64_t stride = i < o->cut ? o->page_span : 1;
-        for (int32_t j = i + 1; j < (i < o->cut ? o->cut : o->n); j++) stride *= o->size[j];
-        *extent = o->size[i];
-        return stride;
-    }
-    return 0;
-}
-
-/* Offsets of a split axis: outer * outer_stride + group * group_stride + one * one_stride, in axis order. */
-static int64_t *table_new(int64_t outer, int64_t outer_stride, int64_t group, int64_t group_stride, int64_t one,
-                          int64_t one_stride)
-{
-    int64_t *table = kv_alloc((size_t)(outer * group * one), sizeof(int64_t)), n = 0;
-    for (int64_t a = 0; table != NULL && a < outer; a++)
-        for (int64_t b = 0; b < group; b++)
-            for (int64_t c = 0; c < one; c++) table[n++] = a * outer_stride + b * group_stride + c * one_stride;
+    int64_t *table = kv_alloc((size_t)kv_split_extent(x), sizeof(int64_t)), n = 0;
+    for (int64_t a = 0; table != NULL && a < x->outers; a++)
+        for (int64_t b = 0; b < x->groups; b++)
+            for (int64_t c = 0; c < x->ones; c++)
+                table[n++] = a * x->outer_stride + b * x->group_stride + c * x->one_stride;
     return table;
 }
 
 static kv_rc side_new(side *m, const kv_index *ix, int kv, kv_err *err)
 {
-    const kv_order *o = &ix->half[kv];
-    int64_t t, tb, ti, tg, tx, d, dg, dx, c, other;
+    kv_strides x;
     memset(m, 0, sizeof *m);
-    m->base = ix->half_base[kv] + (int64_t)kv * stride_of(o, KV_F_KV, &other);
-    m->layer = ix->has_layer ? stride_of(o, KV_F_L, &other) : ix->layer_span;
-    m->head = stride_of(o, KV_F_H, &other);
-    /* an axis stands whole or split, so of each sum below one term alone is not 0 */
-    const int64_t token = stride_of(o, KV_F_T, &t) + stride_of(o, KV_F_TB, &tb);
-    const int64_t in_block = stride_of(o, KV_F_TI, &ti) + stride_of(o, KV_F_TG, &tg);
-    const int64_t in_group = stride_of(o, KV_F_TX, &tx);
-    const int64_t lane = stride_of(o, KV_F_D, &d) + stride_of(o, KV_F_C, &c) + stride_of(o, KV_F_DG, &dg);
-    const int64_t in_x = stride_of(o, KV_F_DX, &dx);
-    m->tokens = t * tb * ti * tg * tx;
-    m->lanes = d * c * dg * dx;
-    m->token = table_new(t * tb, token, ti * tg, in_block, tx, in_group);
-    m->lane = table_new(d * c * dg, lane, 1, 0, dx, in_x);
+    kv_strides_of(ix, kv, &x);
+    m->base = x.base;
+    m->layer = x.layer;
+    m->head = x.head;
+    m->tokens = kv_split_extent(&x.token);
+    m->lanes = kv_split_extent(&x.lane);
+    m->token = table_new(&x.token);
+    m->lane = table_new(&x.lane);
     if (m->token == NULL || m->lane == NULL)
         return KV_FAIL(err, KV_ENOMEM, "no memory for the offsets of %" PRId64 " tokens", m->tokens);
     return KV_OK;

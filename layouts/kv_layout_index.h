@@ -161,21 +161,23 @@ KV_HD int kv_index_inverse(const kv_index *ix, int64_t p, kv_coord *c)
     int32_t i;
     c->layer = ix->has_layer ? 0 : p / ix->layer_span;
     c->token = c->head = c->lane = 0;
-    if (!ix->has_layer) p %= ix->layer_span;
+    p -= c->layer * ix->layer_span;
     half = kv_index_half(ix, p);
     c->kv = half;
     o = &ix->half[half];
     p -= ix->half_base[half];
     page = p / o->page_span;
-    inner = p % o->page_span;
+    inner = p - page * o->page_span;
     if (inner >= o->page_payload) return 0;
     for (i = o->n - 1; i >= o->cut; i--) {
-        kv_index_put(ix, o->kind[i], inner % o->size[i], c);
-        inner /= o->size[i];
+        const int64_t q = inner / o->size[i]; /* one division: on a GPU it is a call */
+        kv_index_put(ix, o->kind[i], inner - q * o->size[i], c);
+        inner = q;
     }
     for (; i >= 0; i--) {
-        kv_index_put(ix, o->kind[i], page % o->size[i], c);
-        page /= o->size[i];
+        const int64_t q = page / o->size[i];
+        kv_index_put(ix, o->kind[i], page - q * o->size[i], c);
+        page = q;
     }
     return kv_index_holds(ix, c);
 }
@@ -247,6 +249,40 @@ same_array:
     if (!ix->separate && ix->halves == 2) /* the KV digit says whose factor order comes next */
         for (i = 0; i < o->n; i++)
             if (o->kind[i] == KV_F_KV) w->half = w->digit[i];
+}
+
+/* The walk as it stands at position p, 0 <= p < native, from anywhere: a GPU's threads start so. Digits by division,
+ * as many steps of kv_walk_next from the start would have left them. */
+KV_HD void kv_walk_seek(const kv_index *ix, int64_t p, kv_walk *w)
+{
+    const kv_order *o;
+    int64_t page, inner, q;
+    int32_t i;
+    w->position = p;
+    w->layer = ix->has_layer ? 0 : p / ix->layer_span;
+    p -= w->layer * ix->layer_span;
+    w->half = kv_index_half(ix, p);
+    o = &ix->half[w->half];
+    p -= ix->half_base[w->half];
+    page = p / o->page_span;
+    inner = p - page * o->page_span;
+    w->slack = 0;
+    if (inner >= o->page_payload) { /* past the payload the inner digits have wrapped, after its last half */
+        w->slack = 1 + inner - o->page_payload;
+        if (ix->kv_inner) w->half = 1;
+        inner = 0;
+    }
+    for (i = o->n - 1; i >= o->cut; i--) {
+        q = inner / o->size[i];
+        w->digit[i] = inner - q * o->size[i];
+        inner = q;
+    }
+    for (; i >= 0; i--) {
+        q = page / o->size[i];
+        w->digit[i] = page - q * o->size[i];
+        page = q;
+    }
+    for (i = o->n; i < KV_FACTORS_MAX; i++) w->digit[i] = 0;
 }
 
 /* Place of the walk's current position: as kv_index_inverse, with multiplications only. */

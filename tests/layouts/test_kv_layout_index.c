@@ -106,6 +106,13 @@ static bool same_place(const kv_coord *a, const kv_coord *b)
     return a->layer == b->layer && a->kv == b->kv && a->token == b->token && a->head == b->head && a->lane == b->lane;
 }
 
+static bool same_walk(const kv_walk *a, const kv_walk *b)
+{
+    for (int i = 0; i < KV_FACTORS_MAX; i++)
+        if (a->digit[i] != b->digit[i]) return false;
+    return a->position == b->position && a->layer == b->layer && a->half == b->half && a->slack == b->slack;
+}
+
 /* forward(inverse(p)) = p, the walk is the successor, padding is the complement, each element once: all of
  * it follows from agreement with the enumeration, in which each element must stand once. */
 static void check_laws(const kv_layout *l, const kv_geometry *g, int64_t unit, const char *what)
@@ -120,6 +127,9 @@ static void check_laws(const kv_layout *l, const kv_geometry *g, int64_t unit, c
     kv_walk_start(&w);
     for (int64_t p = 0; p < m.n; p++, kv_walk_next(&ix, &w)) {
         kv_coord c, walked;
+        kv_walk sought;
+        kv_walk_seek(&ix, p, &sought);
+        if (!same_walk(&sought, &w)) fail_msg("%s: a walk sought at %" PRId64 " stands elsewhere", what, p);
         const int holds = kv_index_inverse(&ix, p, &c), held = kv_walk_coord(&ix, &w, &walked);
         if (w.position != p || holds != held || holds != (m.at[p] >= 0))
             fail_msg("%s: position %" PRId64 " holds %d, walk %d", what, p, holds, held);
