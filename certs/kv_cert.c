@@ -71,22 +71,74 @@ static kv_rc set_signature(json_t *doc, const kv_key *key, const kv_buf *message
     return KV_OK;
 }
 
-kv_rc kv_cert_seal(json_t *doc, const kv_key *key, kv_buf *out, kv_err *err)
+/* A document whose first member is a text of its own; key NULL: there is none. */
+typedef struct {
+    const char *key;
+    const kv_buf *text;
+    kv_json_sink sink;
+    void *ctx;
+    bool begun;
+} joiner;
+
+/* What comes begins with the brace of the document. */
+static kv_rc join(void *ctx, const void *bytes, size_t n, kv_err *err)
+{
+    joiner *j = ctx;
+    kv_rc rc = KV_OK;
+    if (j->begun || j->key == NULL || n == 0) return j->sink(j->ctx, bytes, n, err);
+    j->begun = true;
+    KV_TRY(rc, out, j->sink(j->ctx, "{\"", 2, err));
+    KV_TRY(rc, out, j->sink(j->ctx, j->key, strlen(j->key), err));
+    KV_TRY(rc, out, j->sink(j->ctx, "\":", 2, err));
+    KV_TRY(rc, out, j->sink(j->ctx, j->text->data, j->text->len, err));
+    KV_TRY(rc, out, j->sink(j->ctx, ",", 1, err));
+    rc = j->sink(j->ctx, (const char *)bytes + 1, n - 1, err);
+out:
+    return rc;
+}
+
+static kv_rc to_hash(void *ctx, const void *bytes, size_t n, kv_err *err)
+{
+    (void)err;
+    kv_hash_update(ctx, bytes, n);
+    return KV_OK;
+}
+
+static kv_rc body_digest_with(const json_t *doc, const char *key, const kv_buf *text, char out[KV_HASH_HEX],
+                              kv_err *err)
+{
+    kv_hash h;
+    joiner j = {key, text, to_hash, &h, false};
+    kv_hash_init(&h);
+    const kv_rc rc = kv_json_write_sink(doc, not_body, join, &j, err);
+    if (rc == KV_OK) kv_hash_final_hex(&h, out);
+    return rc;
+}
+
+kv_rc kv_cert_seal_with(json_t *doc, const char *first_key, const kv_buf *first, const kv_key *key, kv_buf *out,
+                        kv_err *err)
 {
     char digest[KV_HASH_HEX];
     kv_buf message = {0};
+    joiner signed_bytes = {first_key, first, to_buffer, &message, false},
+           all = {first_key, first, to_buffer, out, false};
     kv_rc rc;
-    KV_TRY(rc, out, kv_cert_body_digest(doc, digest, err));
+    KV_TRY(rc, out, body_digest_with(doc, first_key, first, digest, err));
     if (json_object_set_new(doc, "body_digest", json_string(digest)) != 0) {
         rc = KV_FAIL(err, KV_ENOMEM, "no memory for a digest");
         goto out;
     }
-    KV_TRY(rc, out, kv_cert_signed_bytes(doc, &message, err));
+    KV_TRY(rc, out, kv_json_write_sink(doc, not_signed, join, &signed_bytes, err));
     KV_TRY(rc, out, set_signature(doc, key, &message, err));
     kv_buf_free(&message); /* as large as what comes now */
-    rc = kv_json_write(doc, out, err);
+    rc = kv_json_write_sink(doc, NULL, join, &all, err);
 out:
     kv_buf_free(&message);
     if (rc != KV_OK) kv_buf_free(out);
     return rc;
+}
+
+kv_rc kv_cert_seal(json_t *doc, const kv_key *key, kv_buf *out, kv_err *err)
+{
+    return kv_cert_seal_with(doc, NULL, NULL, key, out, err);
 }

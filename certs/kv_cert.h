@@ -19,6 +19,11 @@ kv_rc kv_cert_signed_bytes(const json_t *doc, kv_buf *out, kv_err *err) KV_MUST_
  * KV_EFORMAT where doc holds what canonical JSON cannot. On error *out is {0}. */
 kv_rc kv_cert_seal(json_t *doc, const kv_key *key, kv_buf *out, kv_err *err) KV_MUST_USE;
 
+/* The same where a large value is no part of doc, but stands ready as canonical text: it comes under first_key, which must sort
+ * before every key of doc. */
+kv_rc kv_cert_seal_with(json_t *doc, const char *first_key, const kv_buf *first, const kv_key *key, kv_buf *out,
+                        kv_err *err) KV_MUST_USE;
+
 /* Digest of a layout object as it stands in `catalogue`: over the object without `digest`. */
 kv_rc kv_cert_layout_digest(const json_t *layout, char out[KV_HASH_HEX], kv_err *err) KV_MUST_USE;
 

@@ -19,7 +19,8 @@
 typedef struct {
     const kv_opts *o;
     kv_trust *trust;
-    json_t *first; /* the first part without its rows, which all others must fit */
+    char (*verified)[KV_HASH_HEX]; /* digest of the bytes of each part */
+    json_t *first;                 /* the first part without its rows, which all others must fit */
     size_t n;
     kv_campaign whole;
     kv_pack *rows;
@@ -31,8 +32,8 @@ typedef struct {
 
 /* ---- reading the parts ------------------------------------------------------------------- */
 
-/* Verifies the bytes and parses the same bytes. */
-static kv_rc read_part(merge *m, size_t i, json_t **doc)
+/* All parts are verified before the first row is kept, so that the verifier and the rows do not need memory at once. */
+static kv_rc verify_part(merge *m, size_t i)
 {
     const char *path = m->o->positional[i];
     kv_buf bytes = {0};
@@ -40,16 +41,59 @@ static kv_rc read_part(merge *m, size_t i, json_t **doc)
     const kv_verify_opts opts = {.allow_unproven = true, .path = path};
     kv_rc rc;
     KV_TRY(rc, out, kv_file_read(path, KV_VERIFY_BYTES_MAX, &bytes, m->err));
+    kv_hash_hex(bytes.data, bytes.len, m->verified[i]);
     KV_TRY(rc, out, kv_verify_bytes(bytes.data, bytes.len, m->trust, &opts, &report, m->err));
     if (report.exit_code == KV_EXIT_INPUT || report.exit_code == KV_EXIT_REFUSED) {
         const kv_fault *f = &report.faults[0];
         rc = KV_FAIL(m->err, report.exit_code == KV_EXIT_INPUT ? KV_EFORMAT : KV_ESIG, "%s: refused: %s at %s: %s",
                      path, kv_hcode_name(f->code), f->path, f->actual);
-        goto out;
     }
-    rc = kv_json_parse(bytes.data, bytes.len, KV_VERIFY_BYTES_MAX, doc, m->err);
 out:
     kv_verify_report_free(&report);
+    kv_buf_free(&bytes);
+    return rc;
+}
+
+/* Where the value ends that begins at text[at], in a sound document. */
+static size_t end_of_value(const char *text, size_t n, size_t at)
+{
+    int depth = 0;
+    bool quoted = false;
+    for (; at < n; at++) {
+        const char c = text[at];
+        if (quoted && c == '\\')
+            at++;
+        else if (c == '"')
+            quoted = !quoted;
+        else if (!quoted && (c == '[' || c == '{'))
+            depth++;
+        else if (!quoted && (c == ']' || c == '}') && --depth == 0)
+            return at + 1;
+    }
+    return n;
+}
+
+/* The verified bytes, parsed. `bindings`, the first key, are the largest part, follow from the rest and are left out. */
+static kv_rc read_part(merge *m, size_t i, json_t **doc)
+{
+    static const char begin[] = "{\"bindings\":";
+    const char *path = m->o->positional[i];
+    char digest[KV_HASH_HEX];
+    kv_buf bytes = {0};
+    size_t from = 0;
+    kv_rc rc;
+    KV_TRY(rc, out, kv_file_read(path, KV_VERIFY_BYTES_MAX, &bytes, m->err));
+    kv_hash_hex(bytes.data, bytes.len, digest);
+    if (strcmp(digest, m->verified[i]) != 0) {
+        rc = KV_FAIL(m->err, KV_ESIG, "%s: was changed while it was merged", path);
+        goto out;
+    }
+    if (bytes.len > sizeof begin && strncmp(bytes.data, begin, sizeof begin - 1) == 0) {
+        from = end_of_value(bytes.data, bytes.len, sizeof begin - 1);
+        if (from < bytes.len) bytes.data[from] = '{'; /* the comma behind it */
+    }
+    rc = kv_json_parse(bytes.data + from, bytes.len - from, KV_VERIFY_BYTES_MAX, doc, m->err);
+out:
     kv_buf_free(&bytes);
     return rc;
 }
@@ -199,7 +243,6 @@ static kv_rc take_part(merge *m, size_t i)
             goto out;
         }
         json_object_del(m->first, "rows");
-        json_object_del(m->first, "bindings");
         KV_TRY(rc, out, build_whole(m));
         KV_TRY(rc, out, kv_pack_new(&m->whole, &m->rows, m->err));
     }
@@ -232,6 +275,12 @@ static kv_rc read_all(merge *m)
     kv_rc rc;
     KV_TRY(rc, out, kv_trust_find_path(m->o->trust, &trust_path, m->err));
     if (trust_path != NULL) KV_TRY(rc, out, kv_trust_load(trust_path, &m->trust, m->err));
+    m->verified = kv_alloc(m->n, sizeof *m->verified);
+    if (m->verified == NULL) {
+        rc = KV_FAIL(m->err, KV_ENOMEM, "no memory to merge");
+        goto out;
+    }
+    for (size_t i = 0; i < m->n; i++) KV_TRY(rc, out, verify_part(m, i));
     for (size_t i = 0; i < m->n; i++) KV_TRY(rc, out, take_part(m, i));
     KV_TRY(rc, out, check_complete(m));
     rc = compare_versions(m);
@@ -349,6 +398,7 @@ out:
     kv_pack_free(m.rows);
     kv_campaign_free(&m.whole);
     kv_trust_free(m.trust);
+    kv_free(m.verified);
     if (rc == KV_OK) return kv_ask_finish(code);
     const int failed = kv_ask_fail(&err);
     return rc == KV_ESIG ? KV_EXIT_REFUSED : failed;

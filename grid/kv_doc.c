@@ -6,6 +6,7 @@
 
 #include "certs/kv_cert.h"
 #include "certs/kv_cert_names.h"
+#include "certs/kv_json.h"
 #include "kv_source.h"
 
 static json_t *u64_text(uint64_t v)
@@ -209,22 +210,51 @@ static json_t *binding_new(shared_numbers *s, const kv_layout *l, const kv_geome
                      "is_identity", identity);
 }
 
-static json_t *bindings_new(const kv_campaign *c, kv_err *err)
+/* Gives each binding in order to take, which owns it. */
+static kv_rc each_binding(const kv_campaign *c, kv_rc (*take)(void *ctx, json_t *binding, kv_err *err), void *ctx,
+                          kv_err *err)
 {
     shared_numbers s = {{NULL}};
-    json_t *list = json_array();
-    for (size_t g = 0; list != NULL && g < c->n_geometries; g++) {
+    kv_rc rc = KV_OK;
+    for (size_t g = 0; rc == KV_OK && g < c->n_geometries; g++) {
         json_t *number = json_integer((json_int_t)g);
-        for (size_t i = 0; list != NULL && i < c->catalogue.n; i++) {
+        for (size_t i = 0; rc == KV_OK && i < c->catalogue.n; i++) {
             json_t *b = binding_new(&s, c->catalogue.item[i], &c->geometries[g], number, err);
-            if (b != NULL && json_array_append_new(list, b) == 0) continue;
-            json_decref(list);
-            list = NULL;
+            rc = b != NULL ? take(ctx, b, err) : KV_FAIL(err, KV_ENOMEM, "no memory for bindings");
         }
         json_decref(number);
     }
     for (size_t i = 0; i < 256; i++) json_decref(s.number[i]);
-    return list;
+    return rc;
+}
+
+static kv_rc take_to_list(void *ctx, json_t *binding, kv_err *err)
+{
+    return json_array_append_new(ctx, binding) == 0 ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for bindings");
+}
+
+static json_t *bindings_new(const kv_campaign *c, kv_err *err)
+{
+    json_t *list = json_array();
+    if (list != NULL && each_binding(c, take_to_list, list, err) == KV_OK) return list;
+    json_decref(list);
+    return NULL;
+}
+
+static kv_rc take_to_text(void *ctx, json_t *binding, kv_err *err)
+{
+    kv_buf *out = ctx;
+    kv_rc rc = out->data[out->len - 1] != '[' ? kv_buf_puts(out, ",", err) : KV_OK;
+    if (rc == KV_OK) rc = kv_json_write(binding, out, err);
+    json_decref(binding);
+    return rc;
+}
+
+kv_rc kv_doc_bindings(const kv_campaign *c, kv_buf *out, kv_err *err)
+{
+    kv_rc rc = kv_buf_puts(out, "[", err);
+    if (rc == KV_OK) rc = each_binding(c, take_to_text, out, err);
+    return rc == KV_OK ? kv_buf_puts(out, "]", err) : rc;
 }
 
 static void add_sorted(json_t *list, const char *text)
@@ -290,19 +320,20 @@ kv_rc kv_doc_new(const kv_campaign *c, kv_row_set rows, json_t *rows_file, const
     json_t *catalogue = catalogue_new(c, err), *observed = observed_new(&o, a);
     json_t *boundary = a->boundary != NULL ? json_incref(a->boundary)
                                            : json_pack("{s:[],s:[],s:s}", "holds", "does_not_hold", "note", "");
-    json_t *doc = NULL;
+    json_t *doc = NULL, *bindings = rows_file == NULL ? bindings_new(c, err) : NULL;
     if (catalogue != NULL) rc = kv_cert_campaign_digest(c->spec, catalogue, digest, err);
-    if (catalogue != NULL && rc == KV_OK)
-        doc = json_pack("{s:s,s:{s:s,s:s,s:O},s:o,s:O,s:o,s:o,s:o,s:O,s:o,s:o,s:o,s:o,s:o,s:O,s:o}", "schema",
+    if (catalogue != NULL && rc == KV_OK && (bindings != NULL || rows_file != NULL))
+        doc = json_pack("{s:s,s:{s:s,s:s,s:O},s:o,s:O,s:o,s:O*,s:o,s:O,s:o,s:o,s:o,s:o,s:o,s:O,s:o}", "schema",
                         KV_CERT_SCHEMA, "campaign", "name", c->name, "digest", digest, "spec", c->spec, "method",
-                        method_new(c), "catalogue", catalogue, "geometries", geometries_new(c), "bindings",
-                        bindings_new(c, err), "vocabulary", vocabulary_new(c, &o), "boundary", boundary, "rows",
+                        method_new(c), "catalogue", catalogue, "geometries", geometries_new(c), "bindings", bindings,
+                        "vocabulary", vocabulary_new(c, &o), "boundary", boundary, "rows",
                         rows_file != NULL ? json_array() : rows_new(c, rows), "controls", copy_or_empty(a->controls),
                         "checks", copy_or_empty(a->checks), "known_limits", copy_or_empty(a->known_limits), "floors",
                         floors_new(c, observed), "observed", observed, "run", run_new(facts));
     json_decref(catalogue);
     json_decref(observed);
     json_decref(boundary);
+    json_decref(bindings);
     if (doc != NULL && ((a->subject != NULL && json_object_set(doc, "subject", a->subject) != 0) ||
                         (rows_file != NULL && json_object_set(doc, "rows_file", rows_file) != 0))) {
         json_decref(doc);

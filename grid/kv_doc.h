@@ -36,10 +36,14 @@ typedef struct {
     json_t *subject; /* what the user says was tested, or NULL */
 } kv_assurance;
 
-/* A new document with body and `run`, ready for kv_cert_seal; rows in cell order, or
- * in a row file that rows_file (else NULL) declares. The caller owns *out. */
+/* A new document with body and `run`, ready for kv_cert_seal; rows in cell order, or in a row file that rows_file (else
+ * NULL) declares. Where there is a row file, `bindings` are left out too: they are many, and kv_doc_bindings gives their
+ * text, for kv_cert_seal_with. The caller owns *out. */
 kv_rc kv_doc_new(const kv_campaign *c, kv_row_set rows, json_t *rows_file, const kv_assurance *a,
                  const kv_run_facts *facts, json_t **out, kv_err *err) KV_MUST_USE;
+
+/* Appends the canonical text of `bindings`: a list, one entry after another, so that no tree of them ever stands in memory. */
+kv_rc kv_doc_bindings(const kv_campaign *c, kv_buf *out, kv_err *err) KV_MUST_USE;
 
 /* True if every floor that the campaign gives equals what was observed; else err says which does not. */
 bool kv_floors_met(const json_t *doc, kv_err *err);

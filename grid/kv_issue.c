@@ -24,7 +24,11 @@ static kv_rc make_document(const kv_issue_facts *f, json_t *rows_file, json_t **
     kv_rc rc = kv_doc_new(f->c, f->rows, rows_file, f->assurance, f->facts, doc, err);
     if (rc == KV_OK && f->parts != NULL && json_object_set(json_object_get(*doc, "run"), "parts", f->parts) != 0)
         rc = KV_FAIL(err, KV_ENOMEM, "no memory for the certificate");
-    return rc == KV_OK ? kv_cert_seal(*doc, f->key, bytes, err) : rc;
+    kv_buf bindings = {0};
+    if (rc == KV_OK && rows_file != NULL) rc = kv_doc_bindings(f->c, &bindings, err);
+    if (rc == KV_OK) rc = kv_cert_seal_with(*doc, rows_file != NULL ? "bindings" : NULL, &bindings, f->key, bytes, err);
+    kv_buf_free(&bindings);
+    return rc;
 }
 
 kv_rc kv_issue(const kv_issue_facts *f, json_t **doc, kv_err *err)

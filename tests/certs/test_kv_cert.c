@@ -68,6 +68,27 @@ static void seal__body_digest_is_only_of_the_body(void **state)
     kv_key_free(k);
 }
 
+/* The same bytes, whether the first member stands in the document or beside it as text. */
+static void seal__with_a_text_beside_gives_the_same(void **state)
+{
+    (void)state;
+    uint8_t seed[32] = {7};
+    kv_key *k = NULL;
+    kv_buf whole = {0}, joined = {0}, text = {0};
+    json_t *doc = small_document(), *list = json_pack("[{s:i},{s:s},[]]", "z", 1, "a", "\"]}");
+    assert_int_equal(kv_key_new(seed, &k, NULL), KV_OK);
+    assert_int_equal(kv_json_write(list, &text, NULL), KV_OK);
+    assert_int_equal(kv_cert_seal_with(doc, "AAA", &text, k, &joined, NULL), KV_OK);
+    assert_int_equal(json_object_set_new(doc, "AAA", list), 0);
+    assert_int_equal(kv_cert_seal(doc, k, &whole, NULL), KV_OK);
+    assert_string_equal(joined.data, whole.data);
+    json_decref(doc);
+    kv_buf_free(&whole);
+    kv_buf_free(&joined);
+    kv_buf_free(&text);
+    kv_key_free(k);
+}
+
 static void seal__survives_every_failed_allocation(void **state)
 {
     (void)state;
@@ -137,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(seal__adds_digest_and_signature),
         cmocka_unit_test(seal__body_digest_is_only_of_the_body),
+        cmocka_unit_test(seal__with_a_text_beside_gives_the_same),
         cmocka_unit_test(seal__survives_every_failed_allocation),
         cmocka_unit_test(campaign_digest__covers_spec_and_every_layout),
         cmocka_unit_test(names__go_both_ways_and_words_are_sorted),
