@@ -7,9 +7,31 @@
 #include "grid/kv_exit.h"
 #include "grid/kv_plan.h"
 
+#define SHARES_TOLD 16 /* ranks whose share is told one by one */
 #define ROW_BYTES 1230 /* of a row in a certificate, about */
 
-static void print_text(const kv_campaign *c, const kv_plan *p, int64_t ranks)
+static double percent(double part, double whole)
+{
+    return whole > 0 ? 100.0 * part / whole : 0;
+}
+
+static void print_shares(const kv_share *s, int64_t ranks)
+{
+    const kv_share_sum sum = kv_plan_share_sum(s, ranks);
+    printf("time: about %.3g s on one CPU core, controls included", sum.all_ns * 1e-9);
+    if (ranks > 1) printf("; %.3g s on %" PRId64 " ranks of a core each", sum.most_ns * 1e-9, ranks);
+    printf("\n");
+    if (ranks == 1) return;
+    printf("work of a rank: %.3g to %.3g s, %.2f to %.2f %% of all", sum.least_ns * 1e-9, sum.most_ns * 1e-9,
+           percent(sum.least_ns, sum.all_ns), percent(sum.most_ns, sum.all_ns));
+    if (sum.idle > 0) printf("; %" PRId64 " ranks get nothing", sum.idle);
+    printf("\n");
+    for (int64_t i = 0; ranks <= SHARES_TOLD && i < ranks; i++)
+        printf("  rank %" PRId64 ": %" PRId64 " items, %.3g s, %.2f %%\n", i, s[i].items, s[i].cost_ns * 1e-9,
+               percent(s[i].cost_ns, sum.all_ns));
+}
+
+static void print_text(const kv_campaign *c, const kv_plan *p, const kv_share *s, int64_t ranks)
 {
     char peak[KV_SIZE_TEXT], moved[KV_SIZE_TEXT];
     kv_ask_size(p->peak_bytes, peak);
@@ -26,20 +48,34 @@ static void print_text(const kv_campaign *c, const kv_plan *p, int64_t ranks)
     printf("\nlargest image: %" PRId64 " positions, %" PRId64 " bytes\n", p->largest_positions, p->largest_bytes);
     kv_ask_size(p->cells * ROW_BYTES, peak);
     printf("bytes moved: about %s; certificate: about %s\n", moved, peak);
-    printf("time: about %.3g s on one CPU core, %.3g s on %" PRId64 " rank%s\n", p->cost_ns * 1e-9,
-           p->cost_ns * 1e-9 / (double)ranks, ranks, ranks == 1 ? "" : "s");
+    print_shares(s, ranks);
 }
 
-static kv_rc print_json(const kv_opts *o, const kv_campaign *c, const kv_plan *p, int64_t ranks, kv_err *err)
+/* {all_us, least_us, most_us, idle, ranks[]}; with very many ranks the list is left out. */
+static json_t *shares_new(const kv_share *s, int64_t ranks)
 {
+    const kv_share_sum sum = kv_plan_share_sum(s, ranks);
+    json_t *list = json_array();
+    for (int64_t i = 0; list != NULL && ranks <= 65536 && i < ranks; i++)
+        json_array_append_new(list, json_pack("{s:I,s:I,s:I,s:I}", "rank", (json_int_t)i, "items",
+                                              (json_int_t)s[i].items, "us", (json_int_t)(s[i].cost_ns * 1e-3), "ppm",
+                                              (json_int_t)(1e4 * percent(s[i].cost_ns, sum.all_ns))));
+    return json_pack("{s:I,s:I,s:I,s:I,s:o}", "all_us", (json_int_t)(sum.all_ns * 1e-3), "least_us",
+                     (json_int_t)(sum.least_ns * 1e-3), "most_us", (json_int_t)(sum.most_ns * 1e-3), "idle",
+                     (json_int_t)sum.idle, "ranks", list);
+}
+
+static kv_rc print_json(const kv_opts *o, const kv_campaign *c, const kv_plan *p, const kv_share *s, kv_err *err)
+{
+    const int64_t ranks = o->ranks;
     const double moved = p->moved_bytes < 9e15 ? p->moved_bytes : 9e15;
-    json_t *v = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "campaign", c->name, "layouts",
+    json_t *v = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:o}", "campaign", c->name, "layouts",
                           (json_int_t)c->catalogue.n, "geometries", (json_int_t)c->n_geometries, "cells",
                           (json_int_t)p->cells, "refused", (json_int_t)p->refused, "peak_bytes_per_rank",
                           (json_int_t)p->peak_bytes, "largest_image_positions", (json_int_t)p->largest_positions,
                           "bytes_moved", (json_int_t)moved, "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6),
                           "ranks", (json_int_t)ranks, "certificate_bytes", (json_int_t)(p->cells * ROW_BYTES),
-                          "fits_this_host", kv_plan_check_memory(c, p, 1, NULL) == KV_OK);
+                          "fits_this_host", kv_plan_check_memory(c, p, 1, NULL) == KV_OK, "work", shares_new(s, ranks));
     kv_rc rc = v != NULL ? kv_plan_simulate(o, c, p, v, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
     if (rc == KV_OK) rc = kv_ask_print_json(v, err);
     json_decref(v);
@@ -60,20 +96,23 @@ int kv_cmd_plan(const kv_opts *o, int argc, char **argv)
     kv_err err = {0};
     kv_campaign c = {0};
     kv_plan p = {0};
+    kv_share *shares = NULL;
     kv_rc rc;
     KV_TRY(rc, out, kv_plan_simulate_check(o, &err));
     KV_TRY(rc, out, kv_ask_campaign(o, &c, &err));
     rc = kv_plan_new(&c, &p, &err);
     if (rc == KV_EINVAL && o->n_positional > 0) err.rc = rc = KV_EFORMAT; /* the sizes stand in the file */
     if (rc != KV_OK) goto out;
+    KV_TRY(rc, out, kv_plan_share_new(&p, o->ranks, &shares, &err));
     if (o->json) {
-        rc = print_json(o, &c, &p, o->ranks, &err);
+        rc = print_json(o, &c, &p, shares, &err);
     } else {
-        print_text(&c, &p, o->ranks);
+        print_text(&c, &p, shares, o->ranks);
         tell_memory(&c, &p);
     }
     if (!o->json && rc == KV_OK) rc = kv_plan_simulate(o, &c, &p, NULL, &err);
 out:
+    kv_free(shares);
     kv_plan_free(&p);
     kv_campaign_free(&c);
     return rc == KV_OK ? kv_ask_finish(KV_EXIT_OK) : kv_ask_fail(&err);

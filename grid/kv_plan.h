@@ -20,4 +20,19 @@ void kv_plan_free(kv_plan *p);
 /* KV_ENOMEM where `ranks_here` ranks of this host would need more memory than it has; names both numbers. */
 kv_rc kv_plan_check_memory(const kv_campaign *c, const kv_plan *p, int ranks_here, kv_err *err) KV_MUST_USE;
 
+/* ---- the share of each rank (kv_plan_share.c) ------------------------------------------- */
+
+typedef struct {
+    int64_t rank, items;
+    double cost_ns;
+} kv_share;
+typedef struct {
+    double all_ns, least_ns, most_ns;
+    int64_t idle; /* ranks that get nothing */
+} kv_share_sum;
+
+/* The work of each of `ranks` (at least 1), cells and the items of controls, by rank. The caller frees *out. */
+kv_rc kv_plan_share_new(const kv_plan *p, int64_t ranks, kv_share **out, kv_err *err) KV_MUST_USE;
+kv_share_sum kv_plan_share_sum(const kv_share *s, int64_t ranks);
+
 #endif

@@ -30,6 +30,31 @@ static void plan_new__counts_the_published_campaign(void **state)
     kv_campaign_free(&c);
 }
 
+static void plan_share__gives_all_away_and_evenly(void **state)
+{
+    (void)state;
+    uint64_t costs[1000];
+    for (int i = 0; i < 1000; i++) costs[i] = 1000000 + (uint64_t)(i * 7919 % 1000) * 10000;
+    const kv_plan p = {.cells = 1000, .costs = costs};
+    static const int64_t many[] = {1, 2, 3, 64, 999, 1500};
+    for (size_t k = 0; k < sizeof many / sizeof many[0]; k++) {
+        kv_share *s = NULL;
+        kv_err err = {0};
+        kvt_ok(kv_plan_share_new(&p, many[k], &s, &err), &err);
+        int64_t items = 0;
+        for (int64_t r = 0; r < many[k]; r++) {
+            assert_int_equal(s[r].rank, r);
+            items += s[r].items;
+        }
+        const kv_share_sum sum = kv_plan_share_sum(s, many[k]);
+        assert_int_equal(items, 1003); /* three items of controls */
+        assert_int_equal(sum.idle, many[k] > 1003 ? many[k] - 1003 : 0);
+        assert_true(sum.least_ns <= sum.all_ns / (double)many[k] && sum.most_ns >= sum.all_ns / (double)many[k]);
+        if (many[k] <= 3) assert_true(sum.most_ns - sum.least_ns < 1.1e7); /* the smallest items come last */
+        kv_free(s);
+    }
+}
+
 static void cell_plan__says_what_the_cell_then_has(void **state)
 {
     (void)state;
@@ -154,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_new__counts_the_published_campaign),
+        cmocka_unit_test(plan_share__gives_all_away_and_evenly),
         cmocka_unit_test(cell_plan__says_what_the_cell_then_has),
         cmocka_unit_test(plan_new__takes_three_images_of_one_layer),
         cmocka_unit_test(plan_new__is_right_past_2_to_the_32_positions),

@@ -106,3 +106,26 @@ assert [pair["pair_id"] for pair in answer["pairs"]] == ["sglang->vllm-fa", "vll
 assert all(pair["copy_mb_per_s"] > 0 and pair["ratio_to_copy_ppm"] > 0 for pair in answer["pairs"]), answer
 PY
 }
+
+# The share of each rank, without simulating.
+case_plan_tells_the_share_of_each_rank()
+{
+    kv plan "$PUBLISHED" --ranks 3
+    expect_rc 0
+    expect_out '^time: about [0-9.]+ s on one CPU core, controls included; [0-9.]+ s on 3 ranks'
+    expect_out '^work of a rank: [0-9.]+ to [0-9.]+ s, [0-9.]+ to [0-9.]+ % of all$'
+    expect_out '^  rank 2: [0-9]+ items, [0-9.]+ s, [0-9.]+ %$'
+    kv plan "$PUBLISHED" --ranks 100
+    expect_out '; 33 ranks get nothing$'
+    ! grep -q '^  rank' "$OUT" || fail "a hundred ranks one by one"
+    kv plan "$PUBLISHED" --ranks 3 --format json
+    cp "$OUT" plan.json
+    "$KV_PYTHON" - <<'PY' || fail "the shares do not add up: $(cat plan.json)"
+import json
+work = json.load(open("plan.json"))["work"]
+assert len(work["ranks"]) == 3 and sum(r["items"] for r in work["ranks"]) == 67
+assert abs(sum(r["us"] for r in work["ranks"]) - work["all_us"]) < 10
+assert abs(sum(r["ppm"] for r in work["ranks"]) - 1000000) < 10
+assert max(r["us"] for r in work["ranks"]) == work["most_us"]
+PY
+}
