@@ -2,6 +2,7 @@
 #include "certs/kv_json.h"
 
 #include "base/kv_file.h"
+#include "base/kv_text.h"
 
 #include <string.h>
 
@@ -36,10 +37,7 @@ static kv_rc refuse(const scan *sc, size_t at, const char *what)
     return KV_FAIL(sc->err, KV_EFORMAT, "line %zu column %zu (byte %zu): %s", line, column, at, what);
 }
 
-static bool is_control(unsigned c)
-{
-    return c < 0x20 || c == 0x7F;
-}
+static const char hidden[] = "a control character, or one that is not seen, in a string";
 
 static bool is_blank(unsigned char c)
 {
@@ -70,14 +68,25 @@ static int hex4(const unsigned char *s, size_t n)
     return v;
 }
 
+/* The character of the escape at sc->at, of one \uXXXX or two; 'x' where it is none. */
+static uint32_t escaped(const scan *sc)
+{
+    const unsigned char *s = sc->s + sc->at;
+    const size_t n = sc->n - sc->at;
+    const int v = hex4(s + 2, n - 2);
+    const int low = v >= 0xD800 && v < 0xDC00 && n >= 12 && s[6] == '\\' && s[7] == 'u' ? hex4(s + 8, n - 8) : -1;
+    if (low >= 0xDC00 && low < 0xE000) return 0x10000U + ((uint32_t)(v - 0xD800) << 10) + (uint32_t)(low - 0xDC00);
+    return v >= 0 ? (uint32_t)v : 'x';
+}
+
 /* An escape at sc->at (the backslash); malformed ones are left to jansson. */
 static kv_rc scan_escape(scan *sc, bool *ascii)
 {
     unsigned char c = sc->at + 1 < sc->n ? sc->s[sc->at + 1] : 0;
     if (c != 0 && strchr("bfnrt", c) != NULL) return refuse(sc, sc->at, "a control character in a string");
     if (c == 'u') {
-        int v = hex4(sc->s + sc->at + 2, sc->n - sc->at - 2);
-        if (v >= 0 && is_control((unsigned)v)) return refuse(sc, sc->at, "a control character in a string");
+        const uint32_t v = escaped(sc);
+        if (kv_text_hides(v)) return refuse(sc, sc->at, hidden);
         if (v >= 0x80) *ascii = false;
     }
     sc->at += 2;
@@ -91,14 +100,16 @@ static kv_rc scan_string(scan *sc)
     sc->at++;
     while (sc->at < sc->n && sc->s[sc->at] != '"') {
         unsigned char c = sc->s[sc->at];
-        if (is_control(c)) return refuse(sc, sc->at, "a control character in a string");
         if (c == '\\') {
             kv_rc rc = scan_escape(sc, &ascii);
             if (rc != KV_OK) return rc;
-        } else {
-            if (c >= 0x80) ascii = false;
-            sc->at++;
+            continue;
         }
+        const size_t left = sc->n - sc->at, most = left < 4 ? left : 4; /* bytes of one character */
+        if (c < 0x20 || (c >= 0x7F && kv_text_find_hidden((const char *)sc->s + sc->at, most, NULL) == 0))
+            return refuse(sc, sc->at, hidden);
+        if (c >= 0x80) ascii = false;
+        sc->at++;
     }
     sc->at++; /* the closing quote; past the end where there is none: jansson says so */
     size_t next = sc->at;

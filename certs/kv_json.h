@@ -1,6 +1,6 @@
 /* certs: strict JSON in, canonical JSON out (docs/certificate.md, "Canonical form").
  * Reader and writer accept the same values: objects with unique ASCII keys, strings without
- * control characters, integers |n| < 2^53, true, false, null, at most KV_JSON_DEPTH_MAX deep.
+ * control characters and others that are not seen (base/kv_text.h), integers |n| < 2^53, true, false, null, at most KV_JSON_DEPTH_MAX deep.
  * Nothing here depends on the locale; recursion is bounded by the depth. */
 #ifndef KV_JSON_H
 #define KV_JSON_H

@@ -1,6 +1,8 @@
 /* The canonical writer: sorted ASCII keys, no blanks, integers, two escapes. */
 #include "certs/kv_json.h"
 
+#include "base/kv_text.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,8 +43,9 @@ static kv_rc write_string(writer *w, const char *s, size_t n, bool is_key)
     kv_rc rc = put(w, "\"", 1);
     for (size_t i = 0; i < n && rc == KV_OK; i++) {
         unsigned char c = (unsigned char)s[i];
-        if (c < 0x20 || c == 0x7F)
-            return KV_FAIL(w->err, KV_EFORMAT, "a string holds the control character 0x%02x", (unsigned)c);
+        if (c < 0x20 || (c >= 0x7F && kv_text_find_hidden(s + i, n - i < 4 ? n - i : 4, NULL) == 0))
+            return KV_FAIL(w->err, KV_EFORMAT,
+                           "a string holds a control character, or one that is not seen (byte 0x%02x)", (unsigned)c);
         if (is_key && c >= 0x80) return KV_FAIL(w->err, KV_EFORMAT, "a key is not ASCII");
         if (c != '"' && c != '\\') continue;
         rc = put(w, s + done, i - done);

@@ -3,15 +3,16 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/kv_text.h"
+
 #define DEPTH_MAX 32
 
 static kv_rc check_text(const char *s, size_t n, const char *where, kv_err *err)
 {
-    for (size_t i = 0; i < n; i++)
-        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7F)
-            return KV_FAIL(err, KV_EFORMAT, "%s: a string holds a control character (0x%02x)", where,
-                           (unsigned char)s[i]);
-    return KV_OK;
+    uint32_t c;
+    if (kv_text_find_hidden(s, n, &c) == n) return KV_OK;
+    return KV_FAIL(err, KV_EFORMAT, "%s: a string holds a control character or one that is not seen (U+%04" PRIX32 ")",
+                   where, c);
 }
 
 static kv_rc check_value(const json_t *v, int depth, const char *where, kv_err *err)

@@ -59,6 +59,9 @@ static void writer__gives_the_canonical_form(void **state)
     check_form("\"a\\\"b\\\\c\\/d\\u0041\"", "\"a\\\"b\\\\c/dA\"");
     check_form("\"\\u00e9\\ud83d\\ude00\"", "\"\xc3\xa9\xf0\x9f\x98\x80\"");
     check_form("\"\xc3\xa9 </script>\"", "\"\xc3\xa9 </script>\"");
+    /* neighbours of what is not seen: no-break space, joiner's neighbour, quotation mark, word joiner's and mark's neighbours */
+    check_form("\"\xc2\xa0\xe2\x80\x8a\xe2\x80\x90\xe2\x80\xaf\xef\xbf\xbc\"",
+               "\"\xc2\xa0\xe2\x80\x8a\xe2\x80\x90\xe2\x80\xaf\xef\xbf\xbc\"");
 }
 
 #define REFUSED(text_, want_) check_refused(text_, sizeof(text_) - 1, want_)
@@ -88,6 +91,19 @@ static void reader__refuses_what_the_rules_forbid(void **state)
     REFUSED("[\"\\u0000\"]", "control character");
     REFUSED("[\"\\u007F\"]", "control character");
     REFUSED("[\"a\0b\"]", "control character");
+    /* what is not seen, or turns the text around it: raw and escaped, at both ends of each range */
+    REFUSED("[\"\xC2\x80\"]", "byte 2): a control character, or one that is not seen");
+    REFUSED("[\"\xC2\x9F\"]", "not seen");
+    REFUSED("[\"a\xC2\xAD\"]", "byte 3): a control");
+    REFUSED("[\"\xD8\x9C\"]", "not seen");
+    REFUSED("[\"\xE2\x80\x8B\"]", "not seen");
+    REFUSED("[\"\xE2\x80\xAE\"]", "not seen");
+    REFUSED("[\"\xE2\x81\xA6\"]", "not seen");
+    REFUSED("[\"\xEF\xBB\xBF\"]", "not seen");
+    REFUSED("[\"\xF3\xA0\x81\x81\"]", "not seen");
+    REFUSED("[\"\\u009b\"]", "not seen");
+    REFUSED("[\"\\u202E\"]", "not seen");
+    REFUSED("[\"\\udb40\\udc41\"]", "not seen");
     REFUSED("[\0]", "line 1");
     REFUSED("{\"\xc3\xa9\":1}", "a key is not ASCII");
     REFUSED("{\"\\u00e9\" :1}", "a key is not ASCII");
@@ -133,8 +149,13 @@ static void reader__bounds_depth_values_and_size(void **state)
 static void writer__refuses_what_has_no_canonical_form(void **state)
 {
     (void)state;
-    json_t *bad[] = {json_real(0.5), json_integer(KV_JSON_INT_MAX + 1), json_integer(-KV_JSON_INT_MAX - 1),
-                     json_string("a\nb"), json_pack("{si}", "\xc3\xa9", 1)};
+    json_t *bad[] = {json_real(0.5),
+                     json_integer(KV_JSON_INT_MAX + 1),
+                     json_integer(-KV_JSON_INT_MAX - 1),
+                     json_string("a\nb"),
+                     json_string("a\xE2\x80\xAE"),
+                     json_string("\xC2\x85"),
+                     json_pack("{si}", "\xc3\xa9", 1)};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         kv_buf out = {0};
         assert_int_equal(kv_json_write(bad[i], &out, NULL), KV_EFORMAT);

@@ -40,6 +40,8 @@ static void load_strict__refuses_the_rest(void **state)
                                          {"[\"a\\nb\"]", "control character"},
                                          {"{\"a\\tb\":1}", "control character"},
                                          {"[\"\x7f\"]", "control character"},
+                                         {"[\"\\u202e\"]", "not seen (U+202E)"},
+                                         {"[\"\xF3\xA0\x81\x81\"]", "not seen (U+E0041)"},
                                          {"[\"a\\u0000b\"]", "place"},
                                          {"[01]", "place"},
                                          {"[\"\xff\"]", "place"},
