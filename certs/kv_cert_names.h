@@ -120,11 +120,16 @@ typedef enum {
 } kv_hcode;
 const char *kv_hcode_name(kv_hcode h);
 
-/* The lists that the verifier demands (H8 where one is missing). NULL-terminated; certs/verify.py holds the
- * same names. */
+/* A control and the guard that must fire in it: a certificate that expects another one proves less. */
+typedef struct {
+    const char *name, *guard;
+} kv_cert_control;
+
+/* The lists that a certificate must hold, each name once and no other (H8). They end with NULL; certs/verify.py holds
+ * the same names and guards. */
 typedef struct {
     const char *const *checks;
-    const char *const *controls;
+    const kv_cert_control *controls;
     const char *const *known_limits;
 } kv_cert_required;
 extern const kv_cert_required kv_cert_required_built_in;

@@ -80,6 +80,7 @@ void kv_vf_signature(kv_vf *v, const kv_trust *trust)
 static void check_content(kv_vf *v)
 {
     kv_vf_guards(v);
+    kv_vf_run(v);
     if (!kv_vf_catalogue(v)) { /* without layouts and campaign nothing else can be derived */
         (void)kv_vf_rows(v, false);
         return;
@@ -90,8 +91,11 @@ static void check_content(kv_vf *v)
     if (geometries && spec) kv_vf_method(v);
     if (!kv_vf_rows(v, spec && geometries)) return;
     kv_vf_missing(v);
+    kv_vf_failures_left(v);
     kv_vf_counts(v);
     kv_vf_vocabulary(v);
+    kv_vf_checks(v);
+    kv_vf_boundary(v);
 }
 
 static void conclude(kv_vf *v, const kv_verify_opts *opts)
@@ -141,6 +145,8 @@ static void free_state(kv_vf *v)
     kv_free(v->geometries);
     kv_free(v->campaign.pairs);
     kv_free(v->campaign.tails);
+    kv_free(v->references.entry);
+    kv_free(v->failures.entry);
     kv_vf_cells_free(&v->cells);
 }
 

@@ -111,7 +111,7 @@ static int digits(const char *s, int n)
     return value;
 }
 
-static bool is_date(const char *s)
+bool kv_vf_is_date(const char *s)
 {
     if (s == NULL || strlen(s) != 10 || s[4] != '-' || s[7] != '-') return false;
     const int y = digits(s, 4), m = digits(s + 5, 2), d = digits(s + 8, 2);
@@ -128,7 +128,7 @@ static bool check_waiver(kv_vf *v, size_t at, const json_t *waiver)
     const char *reason = kv_vf_string(waiver, "reason");
     if (reason == NULL || *reason == '\0')
         return malformed(v, at, "waiver.reason", "a text", json_object_get(waiver, "reason"));
-    if (!is_date(kv_vf_string(waiver, "until")))
+    if (!kv_vf_is_date(kv_vf_string(waiver, "until")))
         return malformed(v, at, "waiver.until", "a day YYYY-MM-DD", json_object_get(waiver, "until"));
     return true;
 }

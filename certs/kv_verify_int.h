@@ -2,6 +2,7 @@
 #ifndef KV_VERIFY_INT_H
 #define KV_VERIFY_INT_H
 
+#include "certs/kv_hash.h"
 #include "certs/kv_verify.h"
 
 #include <jansson.h>
@@ -136,6 +137,38 @@ typedef struct {
     size_t n, slots;
 } kv_vf_cells;
 
+/* What the checks and the boundary follow from, counted over rows that ran. */
+typedef struct {
+    int64_t ran, decoded; /* decoded: with tokens_identical */
+    bool has_tokens, reference_varies;
+    bool class_is_not_padding; /* an exact row in the wrong class for its padding and tail */
+    bool differs_elsewhere;    /* an EXACT_TOKEN row that differs in other than all of its unread padding */
+} kv_vf_seen;
+
+/* The reference decodes of the geometry that the rows are at (kv_verify_reference.c). Initialise with {0}. */
+typedef struct {
+    int64_t first_head, heads;
+    bool latent, has_tokens, has_digest;
+    size_t tokens_row, digest_row; /* that said it first */
+    uint8_t tokens[KV_CERT_DECODE_STEPS];
+    char digest[KV_HASH_HEX];
+} kv_vf_reference;
+typedef struct {
+    kv_vf_reference *entry;
+    size_t n, room;
+    uint32_t geometry;
+} kv_vf_references;
+
+/* run.failures (kv_verify_run.c). Initialise with {0}. */
+typedef struct {
+    char key[KV_HASH_HEX]; /* of check, pair_id, geometry, params, error_class */
+    size_t left;           /* entries that no FAILED row has taken yet */
+} kv_vf_failure;
+typedef struct {
+    kv_vf_failure *entry; /* by key */
+    size_t n;
+} kv_vf_failures;
+
 /* ---- everything together ------------------------------------------------------------------ */
 typedef struct {
     const json_t *doc;
@@ -157,10 +190,12 @@ typedef struct {
     int64_t verdicts[KV_VERDICT_COUNT]; /* without views that ran */
     int64_t positions, source_positions, view_rows, same_image_rows, empty_rows;
     kv_word_set words;
-    unsigned frontiers;   /* bit kv_frontier */
-    bool claims_exact;    /* an exact row that is no view */
-    bool could_be_exact;  /* a cell that might have been one */
-    size_t failures_seen; /* entries of run.failures up to the one that the last FAILED row found */
+    unsigned frontiers;  /* bit kv_frontier */
+    bool claims_exact;   /* an exact row that is no view */
+    bool could_be_exact; /* a cell that might have been one */
+    kv_vf_seen seen;
+    kv_vf_references references;
+    kv_vf_failures failures;
 } kv_vf;
 
 /* Faults. `path` is a printf format for the JSON path; texts are copied. */
@@ -183,6 +218,7 @@ int64_t kv_vf_payloads(const kv_vf *v, const kv_vf_geometry *g);
 /* The stages, in order. shape is false where the document's types are not what they must be: then
  * only the signature can still be checked. */
 bool kv_vf_shape(kv_vf *v);
+bool kv_vf_formats(kv_vf *v);                                /* of subject and run, part of the shape */
 bool kv_vf_row_shape(kv_vf *v, const json_t *row, size_t i); /* of a row that stands in the row file */
 void kv_vf_signature(kv_vf *v, const kv_trust *trust);
 bool kv_vf_layout_parse(kv_vf *v, const json_t *object, size_t entry, kv_vf_layout *out); /* one catalogue entry */
@@ -205,6 +241,20 @@ void kv_vf_missing(kv_vf *v);
 void kv_vf_counts(kv_vf *v);
 void kv_vf_vocabulary(kv_vf *v);
 void kv_vf_guards(kv_vf *v);
+/* Notes what a row that claims this verdict means for the checks; then, when all are read, what follows. */
+void kv_vf_note_checks(kv_vf *v, const json_t *row, const kv_vf_cell *cell, const kv_vf_bound bound[2],
+                       kv_verdict claimed);
+void kv_vf_checks(kv_vf *v);
+void kv_vf_boundary(kv_vf *v);
+void kv_vf_run(kv_vf *v);
+bool kv_vf_failure_told(kv_vf *v, const json_t *row); /* takes the entry: two rows need two */
+void kv_vf_failures_left(kv_vf *v);
+/* The reference of row i is that of other rows that decode the same. */
+void kv_vf_reference_check(kv_vf *v, const json_t *proof, size_t i, const kv_vf_cell *cell, const kv_vf_bound *bound);
+bool kv_vf_tokens_good(const json_t *list); /* as many as the decode makes, all of the vocabulary */
+bool kv_vf_digest_good(const json_t *value);
+bool kv_vf_occurs(const kv_vf *v, const char *name); /* a word or frontier code that is in a row */
+bool kv_vf_is_date(const char *s);                   /* YYYY-MM-DD, a day that there is; s may be NULL */
 
 /* Lookup of a layout by name: its index, or n_layouts. */
 size_t kv_vf_find(const kv_vf *v, const char *name);

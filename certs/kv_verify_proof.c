@@ -160,7 +160,7 @@ static void check_detail(proof *p, const kv_vf_bound b[2])
 
 /* ---- the token leg --------------------------------------------------------------------------- */
 
-static bool tokens_good(const json_t *list)
+bool kv_vf_tokens_good(const json_t *list)
 {
     if (json_array_size(list) != KV_CERT_DECODE_STEPS) return false;
     for (size_t i = 0; i < KV_CERT_DECODE_STEPS; i++)
@@ -168,7 +168,7 @@ static bool tokens_good(const json_t *list)
     return true;
 }
 
-static bool digest_good(const json_t *value)
+bool kv_vf_digest_good(const json_t *value)
 {
     const char *s = json_string_value(value);
     return s != NULL && strlen(s) == 64 && s[strspn(s, "0123456789abcdef")] == '\0';
@@ -188,7 +188,8 @@ static void check_tokens(kv_vf *v, const json_t *row, size_t i)
         value[k] = json_object_get(proof_of_row, keys[k]);
         const bool none = value[k] == NULL || json_is_null(value[k]);
         if (none) all = false;
-        if (none ? !json_is_boolean(claim) : k < 2 ? tokens_good(value[k]) : digest_good(value[k])) continue;
+        if (none ? !json_is_boolean(claim) : k < 2 ? kv_vf_tokens_good(value[k]) : kv_vf_digest_good(value[k]))
+            continue;
         kv_vf_fault(v, h13, kv_vf_at(v, "$.rows[%zu].proof.%s", i, keys[k]),
                     k < 2 ? "8 tokens below 64, as tokens_identical was observed"
                           : "64 hex digits, as tokens_identical was observed",
@@ -223,4 +224,5 @@ void kv_vf_proof(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell, 
     for (int k = 0; k < 4; k++) /* null is judged with the token claim (H13) */
         if (json_object_get(p.proof, legs[k]) == NULL) (void)present(&p, legs[k]);
     check_tokens(v, row, i);
+    kv_vf_reference_check(v, p.proof, i, cell, &bound[0]);
 }

@@ -115,24 +115,6 @@ static void check_refused(kv_vf *v, const derived *d)
     check_nothing_claimed(v, d, KV_PROOF_FRONTIER);
 }
 
-/* Whether run.failures tells about this row; looked for from where the last one was found on. */
-static bool failure_told(kv_vf *v, const json_t *row)
-{
-    static const char *const keys[] = {"pair_id", "geometry", "params", "check", "error_class"};
-    const json_t *list = json_object_get(json_object_get(v->doc, "run"), "failures");
-    const size_t n = json_array_size(list);
-    for (size_t i = 0; i < n; i++) {
-        const size_t at = (v->failures_seen + i) % n;
-        const json_t *f = json_array_get(list, at);
-        size_t k = 0;
-        while (k < 5 && json_equal(json_object_get(f, keys[k]), json_object_get(row, keys[k]))) k++;
-        if (k < 5) continue;
-        v->failures_seen = at + 1;
-        return true;
-    }
-    return false;
-}
-
 static void check_failed(kv_vf *v, const derived *d)
 {
     char actual[KV_VF_TEXT];
@@ -141,7 +123,7 @@ static void check_failed(kv_vf *v, const derived *d)
     if (!json_is_string(class) || !kv_errclass_parse(json_string_value(class), &e))
         kv_vf_fault(v, KV_H2_VERDICT_NOT_DERIVED, row_path(v, d, "error_class"), "memory, device, io or internal",
                     kv_vf_show(class, actual));
-    if (!failure_told(v, d->row))
+    if (!kv_vf_failure_told(v, d->row))
         kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.failures", "an entry for each FAILED row",
                     kv_vf_string(d->row, "pair_id"));
     check_nothing_claimed(v, d, KV_PROOF_FAILED);
@@ -285,6 +267,7 @@ void kv_vf_row(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell)
         return;
     }
     count(v, &d, claimed);
+    kv_vf_note_checks(v, row, cell, d.bound, claimed);
     if (d.frontier == KV_FRONTIER_NONE)
         check_runnable(v, &d, claimed);
     else if (kv_vf_want_text(v, KV_H14_NO_FRONTIER, row_path(v, &d, "verdict"), kv_verdict_name(KV_VERDICT_REFUSED),

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STR = 1, NAT = 2, BOOL = 4, NUL = 8, OBJ = 16, ARR = 32, ANY = 64 };
+enum { STR = 1, NAT = 2, BOOL = 4, NUL = 8, OBJ = 16, ARR = 32 };
 enum { OPTIONAL = 1, OPEN = 2 }; /* may be absent; an object that may hold other keys */
 
 /* One key of an object. Tables end with key NULL. */
@@ -145,6 +145,11 @@ static const shape s_failure[] = {{"check", STR, 0, 0, NULL},       {"pair_id", 
                                   {"error_class", STR, 0, 0, NULL}, {"rank", NAT, 0, 0, NULL},
                                   {"host", STR, 0, 0, NULL},        {"device", STR, 0, 0, NULL},
                                   {"text", STR, 0, 0, NULL},        {NULL, 0, 0, 0, NULL}};
+static const shape s_device[] = {{"rank", NAT, 0, 0, NULL},
+                                 {"host", STR, 0, 0, NULL},
+                                 {"device", STR, 0, 0, NULL},
+                                 {"name", STR, 0, 0, NULL},
+                                 {NULL, 0, 0, 0, NULL}};
 static const shape s_difference_value[] = {{"value", STR, 0, 0, NULL},
                                            {"ranks", ARR, OPTIONAL, NAT, NULL},
                                            {"hosts", ARR, OPTIONAL, STR, NULL},
@@ -154,7 +159,7 @@ static const shape s_difference[] = {
     {"what", STR, 0, 0, NULL}, {"values", ARR, 0, OBJ, s_difference_value}, {NULL, 0, 0, 0, NULL}};
 static const shape s_run[] = {{"source", OBJ, OPEN, 0, s_source},
                               {"ranks", NAT, 0, 0, NULL},
-                              {"devices", ARR, 0, ANY, NULL},
+                              {"devices", ARR, OPEN, OBJ, s_device},
                               {"transports", ARR, 0, STR, NULL},
                               {"versions", OBJ, OPEN, 0, NULL},
                               {"failures", ARR, 0, OBJ, s_failure},
@@ -248,7 +253,7 @@ static void check_items(walk *w, const json_t *list, const shape *s)
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         snprintf(w->path + end, sizeof w->path - end, "[%zu]", i);
-        if (s->items != ANY && (type_of(item) & s->items) == 0)
+        if ((type_of(item) & s->items) == 0)
             type_fault(w, s->items, item);
         else if (s->inner != NULL)
             check_object(w, item, s->inner, (s->flags & OPEN) != 0);
@@ -326,5 +331,5 @@ bool kv_vf_shape(kv_vf *v)
     const json_t *schema = json_object_get(v->doc, "schema");
     if (json_is_string(schema) && !kv_vf_want_text(v, KV_H0_DOCUMENT_UNREADABLE, "$.schema", KV_CERT_SCHEMA, schema))
         w.good = false;
-    return w.good;
+    return w.good && kv_vf_formats(v);
 }

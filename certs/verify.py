@@ -4,12 +4,16 @@
 It shares nothing with `kvgrid verify`; docs/certificate.md is what both implement. The signature is
 checked through the openssl program; without it everything else is checked and the exit code is 2.
 
-    verify.py CERT [--trust FILE] [--format text|json] [--allow-unproven]
+    verify.py CERT [--trust FILE] [--format text|json] [--allow-unproven] [--allow-emulated] [--require WHAT]
+
+WHAT: device=cpu|cuda|emulated, transport=mpi|nccl, ranks>=N, separated by commas.
 
 Exit: 0 sound, 1 unreadable (H0), 2 usage or signature not checked, 3 refused (H1 to H15),
-4 sound, but it holds FAILED or UNPROVEN rows or nothing at all was checked.
+4 sound, but it holds FAILED or UNPROVEN rows or nothing at all was checked, or it was made on an emulated
+device, or --require is not met.
 """
 import argparse
+import collections
 import datetime
 import hashlib
 import json
@@ -41,7 +45,40 @@ FORWARD, IDENTICAL, DIFF, TOKENS = OBSERVATIONS = (
     "forward_reproduces_target", "roundtrip_byte_identical", "roundtrip_diff_is_exactly_unread_padding", "tokens_identical")
 FLOORS = ("exact_byte exact_token not_exact refused positions_checked source_positions_checked words frontier_codes checks "
           "controls known_limits").split()
-# What a certificate must hold at least (H8); kv_cert_names.c has the same names.
+# The guard that must fire in each control; the names are those that must stand there (H8).
+GUARDS = {name: guard for guard, names in {
+    "NOT_EXACT": (
+        "reinterpreting_translator source_tail_in_the_tokens fp8_runs_and_is_not_exact "
+        "corrupted_cache_element mutant_tail_dropped mutant_k_and_v_swapped mutant_heads_shifted "
+        "mutant_only_block_0 mutant_nothing_copied mutant_one_value_exhaustive"),
+    "view_reinterpret": "engine_declared_twice",
+    "EXACT_BYTE then X4_GEOMETRY_UNREPRESENTABLE": "exact_at_one_head_dim_only",
+    "X1_LATENT_KV": "mla_destination",
+    "X2_HEAD_GATHER": "tp_shard_destination",
+    "X4_GEOMETRY_UNREPRESENTABLE": "x16_head_dim",
+    "UNPROVEN": "withheld_observation",
+    "equal_descriptors": "edited_attention edited_element edited_tp_size",
+    "catalogue_digest": "edited_x",
+    "sound": "mutation_none",
+    "H2_VERDICT_NOT_DERIVED": "mutation_verdict_relabelled mutation_observation_withheld mutation_bijection_denied",
+    "H3_PROOF_MISSING": "mutation_gather_agrees_nulled mutation_proof_deleted mutation_no_lemma",
+    "H4_PROOF_NOT_EXHAUSTIVE": "mutation_sampled_proof mutation_one_position_is_the_space",
+    "H5_TRIVIAL_TRANSFORMATION": "mutation_trivial_transformation",
+    "H6_HUNT_FOUND_NOTHING": "mutation_hunt_emptied",
+    "H15_CELL_MISSING": "mutation_row_dropped",
+    "H7_VOCABULARY_NOT_EXERCISED": "mutation_vocabulary_thinned",
+    "H8_FLOOR_BELOW_OBSERVATION": "mutation_floor_above_observation mutation_guard_set_shrunk",
+    "H9_GUARD_FAILED_OPEN": "mutation_failed_check",
+    "H10_COUNTS_DO_NOT_RECOMPUTE": "mutation_counts_changed",
+    "H11_ENGINE_UNDECLARED": "mutation_undeclared_engine",
+    "H12_PAIR_DECLARED_TWICE": "mutation_duplicate_pair",
+    "H13_TOKEN_CLAIM_WITHOUT_A_DECODE": "mutation_token_claim_without_decode",
+    "H14_NO_FRONTIER": "mutation_no_frontier",
+    "H1_SIGNATURE_INVALID": "mutation_forged_signer mutation_mutated_byte",
+    "H0_DOCUMENT_UNREADABLE": "mutation_wrong_type_in_a_list mutation_torn_file",
+}.items() for name in names.split()}
+DEVICES = ("cpu", "cuda", "emulated")
+# What a certificate must hold, each name once and no other (H8); kv_cert_names.c has the same.
 REQUIRED = {
     "checks": (
         "proofs_have_every_field exact_rows_proved_over_the_whole_space no_exact_row_is_a_relabelling "
@@ -49,18 +86,7 @@ REQUIRED = {
         "reference_sequence_not_degenerate round_trip_alone_is_not_exact token_identical_means_padding_only "
         "equal_descriptors_are_views equal_images_are_same_image every_layout_cited lemmas_of_exact_rows_exist "
         "no_missing_observation_improves_a_row every_cell_has_a_row").split(),
-    "controls": (
-        "reinterpreting_translator source_tail_in_the_tokens engine_declared_twice exact_at_one_head_dim_only "
-        "mla_destination tp_shard_destination x16_head_dim fp8_runs_and_is_not_exact withheld_observation "
-        "corrupted_cache_element edited_attention edited_element edited_tp_size edited_x mutant_tail_dropped "
-        "mutant_k_and_v_swapped mutant_heads_shifted mutant_only_block_0 mutant_nothing_copied mutant_one_value_exhaustive "
-        "mutation_none mutation_verdict_relabelled mutation_observation_withheld mutation_gather_agrees_nulled "
-        "mutation_bijection_denied mutation_proof_deleted mutation_no_lemma mutation_sampled_proof "
-        "mutation_one_position_is_the_space mutation_trivial_transformation mutation_hunt_emptied mutation_row_dropped "
-        "mutation_vocabulary_thinned mutation_floor_above_observation mutation_guard_set_shrunk mutation_failed_check "
-        "mutation_counts_changed mutation_undeclared_engine mutation_duplicate_pair mutation_token_claim_without_decode "
-        "mutation_no_frontier mutation_forged_signer mutation_mutated_byte mutation_wrong_type_in_a_list "
-        "mutation_torn_file").split(),
+    "controls": list(GUARDS),
     "known_limits": (
         "made_up_engine_is_graded_like_a_real_one payload_mode_misses_one_changed_value exactness_depends_on_the_geometry "
         "tokens_depend_on_the_weight_seed byte_or_token_is_the_tail_model wrong_bijection_proves_as_well").split(),
@@ -139,9 +165,14 @@ def parse(data):
     return value
 
 
+# Control characters, what is not seen or turns the direction of the text, and half characters.
+HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+                    "\ud800-\udfff\U000e0000-\U000e0fff]")
+
+
 def check_text(text, is_key):
-    if re.search("[\x00-\x1f\x7f\ud800-\udfff]", text):
-        raise Unreadable("a string holds a control character or half a character")
+    if HIDDEN.search(text):
+        raise Unreadable("a string holds a control character, one that is not seen, or half a character")
     if is_key and not text.isascii():
         raise Unreadable("a key is not ASCII")
 
@@ -232,7 +263,7 @@ DOCUMENT = {
     "subject?": ("o", {"name": "s", "digest": "s"}),
     "body_digest": "s",
     "run": ("o", {"source": ("o", {"commit": "s", "dirty": "b", "flags": "s", "*": "a"}), "ranks": "n",
-                  "devices": ("l", "a"), "transports": ("l", "s"), "versions": ("o", {"*": "a"}),
+                  "devices": ("l", ("o", {"rank": "n", **fields("s", "host device name"), "*": "a"})), "transports": ("l", "s"), "versions": ("o", {"*": "a"}),
                   "failures": ("l", ("o", {**fields("s", "check pair_id error_class host device text"),
                                            **fields("n", "geometry rank"), "params": ("o", {"*": "a"})})),
                   "differences?": ("l", ("o", {"what": "s", "values": ("l", ("o", {
@@ -240,6 +271,21 @@ DOCUMENT = {
                   "started": "s", "elapsed_ms": "n", "*": "a"}),
     "signature": ("o", fields("s", "alg key_id public_key sig")),
 }
+
+
+def format_faults(doc):
+    """Texts of a sound shape that no such text can be."""
+    subject, run = doc.get("subject"), doc["run"]
+    if subject is not None and not re.fullmatch("[ -~]{1,512}", subject["name"]):
+        yield "$.subject.name", "1 to 512 printable ASCII characters", subject["name"]
+    if subject is not None and not re.fullmatch("sha256:[0-9a-f]{64}", subject["digest"]):
+        yield "$.subject.digest", "sha256: and 64 lower-case hex digits", subject["digest"]
+    moment = re.fullmatch("([0-9-]{10})T([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)Z", run["started"])
+    if moment is None or not is_day(moment[1]):
+        yield "$.run.started", "YYYY-MM-DDTHH:MM:SSZ", run["started"]
+    for i, entry in enumerate(run["devices"]):
+        if entry["device"] not in DEVICES:
+            yield "$.run.devices[%d].device" % i, " or ".join(DEVICES), entry["device"]
 
 
 def kind_of(v):
@@ -734,7 +780,10 @@ class Verifier:
             if isinstance(doc.get("schema"), str):
                 self.want(0, "$.schema", "kvgrid.certificate/v1", doc["schema"])
             self.signature(doc)
-        if len([f for f in self.faults[before:] if f[0] == 0]) == 0:
+        shaped = lambda: not any(f[0] == 0 for f in self.faults[before:])
+        for path, expected, actual in format_faults(doc) if shaped() else ():
+            self.fault(0, path, expected, actual)
+        if shaped():
             self.doc = doc
             self.content()
         return self
@@ -779,11 +828,16 @@ class Verifier:
 
     def content(self):
         self.guards()
+        self.ranks()
         good = self.catalogue() and self.declarations()
         if self.all_rows(good):
             self.missing_cells()
+            if +self.told:
+                self.fault(10, "$.run.failures", "a FAILED row for each entry", "%d entries without one" % sum(self.told.values()))
             self.counts()
             self.vocabulary()
+            self.checks()
+            self.boundary()
 
     def declarations(self):
         spec_good = self.spec()
@@ -795,18 +849,65 @@ class Verifier:
         return spec_good
 
     def guards(self):
-        for kind in ("controls", "checks"):
+        for kind, flag in (("controls", "passed"), ("checks", "passed"), ("known_limits", "demonstrated")):
+            names, seen = self.required[kind], set()
             for i, entry in enumerate(self.doc[kind]):
-                self.want(9, "$.%s[%d].passed" % (kind, i), True, entry["passed"])
-                if kind == "controls":
-                    self.want(9, "$.controls[%d].actual_guard" % i, entry["expected_guard"], entry["actual_guard"])
-        for i, entry in enumerate(self.doc["known_limits"]):
-            self.want(9, "$.known_limits[%d].demonstrated" % i, True, entry["demonstrated"])
-        for kind, names in self.required.items():
-            have = {entry["name"] for entry in self.doc[kind]}
+                path, name = "$.%s[%d]." % (kind, i), entry["name"]
+                self.want(9, path + flag, True, entry[flag])
+                if name not in names or name in seen:
+                    self.fault(8, path + "name", "each name once" if name in seen else "a name that can be judged here", name)
+                for key in ("expected_guard", "actual_guard") if kind == "controls" and name in names else ():
+                    self.want(9, path + key, GUARDS[name], entry[key])
+                seen.add(name)
             for name in names:
-                if name not in have:
+                if name not in seen:
                     self.fault(8, "$." + kind, name, "no entry of this name")
+
+    def ranks(self):
+        run = self.doc["run"]
+        if not run["devices"]:
+            self.fault(10, "$.run.devices", "at least one", "none")
+        self.want(10, "$.run.ranks", len(run["devices"]), run["ranks"])
+        following = 0
+        for i, entry in enumerate(run["devices"]):
+            if entry["rank"] != following and not (entry["rank"] == 0 and "parts" in run):
+                self.fault(10, "$.run.devices[%d].rank" % i, "each rank once, in order", entry["rank"])
+                break
+            following = entry["rank"] + 1
+
+    def checks(self):
+        """What the checks come to by rows and controls: a check that says better is worth nothing."""
+        claims = self.claims or {}
+        held = lambda name: next((entry["passed"] for entry in self.doc["controls"] if entry["name"] == name), False)
+        holds = {
+            "token_class_is_unread_padding": not self.class_is_not_padding,
+            "token_identical_means_padding_only": not self.differs_elsewhere,
+            "reference_sequence_not_degenerate": self.reference_varies or not self.has_tokens,
+            "claimed_vocabulary_exercised": set(claims.get("words", [])) <= self.seen_words | self.seen_codes,
+            "claimed_frontier_codes_reached": set(claims.get("frontier_codes", [])) <= self.seen_words | self.seen_codes,
+            "token_leg_not_vacuous": held("corrupted_cache_element") and held("source_tail_in_the_tokens"),
+            "round_trip_alone_is_not_exact": held("reinterpreting_translator")}
+        for i, entry in enumerate(self.doc["checks"]):
+            if entry["passed"] and not holds.get(entry["name"], True):
+                self.fault(9, "$.checks[%d].passed" % i, "false, by the rows and controls", True)
+
+    def boundary(self):
+        """The lines that follow from the campaign and its rows."""
+        exact = self.counted["EXACT_BYTE"] + self.counted["EXACT_TOKEN"]
+        wanted = {
+            "holds": ["The shapes of %d declared layouts, each with its citation." % len(self.layouts),
+                      "The canonical tensor [L][KV][T][H][D] as the common meaning of all layouts.",
+                      "Every native position of both sides was checked in %d rows: %d destination and %d source positions."
+                      % (self.ran_rows, self.sums["positions_checked"], self.sums["source_positions_checked"]),
+                      "In %d rows tokens and logits equal those of a reference that this run computed itself through the "
+                      "same decode." % self.decoded_rows],
+            "does_not_hold": ["That any engine accepts these bytes.",
+                              "Any geometry other than the %d listed." % len(self.geometries),
+                              "Throughput, latency, memory or cost of any engine.",
+                              "The counts are no statement about vendors."],
+            "note": "The %d refused rows are as much the result as the %d exact ones." % (self.counted["REFUSED"], exact)}
+        for key, lines in wanted.items():
+            self.want(10, "$.boundary." + key, lines, self.doc["boundary"][key])
 
     def catalogue(self):
         entries = self.doc["catalogue"]
@@ -1073,7 +1174,10 @@ class Verifier:
         self.counted = dict.fromkeys(VERDICTS, 0)
         self.sums = dict.fromkeys("positions_checked source_positions_checked view_rows same_image_rows empty_rows".split(), 0)
         self.exact_found = self.exact_possible = False
-        self.bounds, self.told = {}, {failure_key(f) for f in self.doc["run"]["failures"]}
+        self.bounds, self.references, self.references_at = {}, {}, None
+        self.told = collections.Counter(failure_key(f) for f in self.doc["run"]["failures"])
+        self.ran_rows = self.decoded_rows = 0
+        self.has_tokens = self.reference_varies = self.class_is_not_padding = self.differs_elsewhere = False
         last, misplaced, bound_at = None, False, None
         rows = self.rows_in_file() if "rows_file" in self.doc else ((row, True) for row in self.doc["rows"])
         for i, (row, typed) in enumerate(rows):
@@ -1172,6 +1276,7 @@ class Verifier:
             self.fault(2, path + "verdict", "one of the six verdicts", row["verdict"])
             return
         self.count(row, g, a, b, code, words)
+        self.note_checks(row, g, a, tail)
         if code is None:
             self.want(14, path + "frontier_code", None, row["frontier_code"])
             self.want(14, path + "frontier_reason", None, row["frontier_reason"])
@@ -1180,11 +1285,13 @@ class Verifier:
             elif row["verdict"] == "FAILED":
                 if row["error_class"] not in ERROR_CLASSES:
                     self.fault(2, path + "error_class", " or ".join(ERROR_CLASSES), row["error_class"])
-                if failure_key(row) not in self.told:
+                if self.told[failure_key(row)] > 0:
+                    self.told[failure_key(row)] -= 1  # two rows need two entries
+                else:
                     self.fault(10, "$.run.failures", "an entry for each FAILED row", row["pair_id"])
                 self.nothing_claimed(row, path, "failed")
             else:
-                self.ran(row, path, a, b, g, tail)
+                self.ran(row, path, a, b, g, tail, index)
         elif self.want(14, path + "verdict", "REFUSED", row["verdict"]):
             self.want(14, path + "frontier_code", code, row["frontier_code"])
             if not row["frontier_reason"]:
@@ -1212,6 +1319,20 @@ class Verifier:
         if verdict not in ("FAILED", "UNPROVEN") and code is None and a.element == b.element and words != ["view_reinterpret"]:
             self.exact_possible = True
 
+    def note_checks(self, row, g, a, tail):
+        proof, token = row.get("proof") or {}, row["verdict"] == "EXACT_TOKEN"
+        if row["verdict"] in DID_NOT_RUN:
+            return
+        self.ran_rows += 1
+        self.decoded_rows += row["observations"].get(TOKENS) is True
+        self.has_tokens |= g.tokens > 0
+        self.reference_varies |= g.tokens > 0 and len(set(proof.get("reference_tokens") or [])) > 1
+        if row["verdict"] == "NOT_EXACT" or not a.exists:
+            return
+        unread = (a.native - a.elements) * (g.layers // a.layers)
+        self.class_is_not_padding |= token != (unread > 0 and tail != "zero")
+        self.differs_elsewhere |= token and (proof.get("roundtrip_diff_positions") != unread or unread == 0)
+
     def nothing_claimed(self, row, path, kind):
         for o in OBSERVATIONS:
             self.want(2, path + "observations." + o, None, row["observations"].get(o, "missing"))
@@ -1223,7 +1344,7 @@ class Verifier:
             expected = {"kind": kind, "lemmas": []}.get(key)
             self.want(3, path + "proof." + key, expected, proof.get(key, "missing"))
 
-    def ran(self, row, path, a, b, g, tail):
+    def ran(self, row, path, a, b, g, tail, index):
         seen = {}
         for o in OBSERVATIONS:
             if o not in row["observations"]:
@@ -1243,6 +1364,7 @@ class Verifier:
         else:
             self.proof(row, proof, path, seen, a, b, g, tail, unproven)
             self.token_leg(proof, path, seen[TOKENS])
+            self.reference(proof, path, index, a)
 
     def proof(self, row, proof, path, seen, a, b, g, tail, unproven):
         units, here = g.layers // a.layers, path + "proof."
@@ -1305,18 +1427,23 @@ class Verifier:
         for key in keys:
             value = proof.get(key)
             if value is None:
-                good = claim is None
                 complete = False
-            elif key.endswith("tokens"):
-                good = len(value) == 8 and all(t < 64 for t in value)
-            else:
-                good = re.fullmatch("[0-9a-f]{64}", value) is not None
-            if not good:
+            if claim is not None if value is None else not decode_fits(key, value):
                 self.fault(13, path + "proof." + key, "the decode that tokens_identical was observed by", value)
                 complete = False
         if complete and claim is not None:
             decoded, reference, logits, reference_logits = (proof[key] for key in keys)
             self.want(13, path + "observations.tokens_identical", decoded == reference and logits == reference_logits, claim)
+
+    def reference(self, proof, path, index, a):
+        """Rows that decode one canonical tensor name one reference: geometry, heads and latent rows decide which."""
+        if index != self.references_at:  # rows come by geometry
+            self.references, self.references_at = {}, index
+        for key in ("reference_tokens", "reference_logits_digest"):
+            value = proof.get(key)
+            if value is not None and decode_fits(key, value):
+                first = self.references.setdefault((key, a.held, a.layout.kv == "latent"), value)
+                self.want(13, path + "proof." + key, first, value)
 
     # -- totals
 
@@ -1416,6 +1543,13 @@ def text_list(value):
     return isinstance(value, list) and len(value) <= LIST_MAX and all(isinstance(v, str) for v in value)
 
 
+def decode_fits(key, value):
+    """Eight tokens of the vocabulary, or a digest."""
+    if key.endswith("tokens"):
+        return len(value) == 8 and all(t < 64 for t in value)
+    return re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
 def failure_key(obj):
     return canonical([obj[k] for k in ("check", "pair_id", "geometry", "params", "error_class")])
 
@@ -1468,6 +1602,38 @@ def tail_bits_fit(tail, element, size, entry):
     return is_nan(stale) if tail == "nan" else stale != 0 and not is_nan(stale)
 
 
+# ---- what the caller demands of the run ---------------------------------------------------------
+
+
+def read_demands(text):
+    """--require as {"device": ..., "transport": ..., "ranks": ...}; ValueError says what is wrong."""
+    known = {"device": "|".join(DEVICES), "transport": "mpi|nccl", "ranks": "[0-9]+"}
+    demands = {}
+    for part in text.split(","):
+        found = re.fullmatch("(device|transport)=(.*)|(ranks)>=(.*)", part)
+        key, value = (found[1] or found[3], found[2] or found[4]) if found else (None, None)
+        if key is None or value is None or not re.fullmatch(known[key], value):
+            raise ValueError("%r must be device=cpu|cuda, transport=mpi|nccl or ranks>=N" % part)
+        if key in demands:
+            raise ValueError("%s is given twice" % key)
+        if key == "ranks" and not 1 <= int(value) <= 1 << 24:
+            raise ValueError("ranks>=%s is out of range" % value)
+        demands[key] = int(value) if key == "ranks" else value
+    return demands
+
+
+def unmet(demands, run):
+    """Why a sound certificate's run is not what was demanded; empty where it is."""
+    devices = [entry["device"] for entry in run["devices"]]
+    if run["ranks"] < demands.get("ranks", 0):
+        yield "--require ranks>=%d: there are %d" % (demands["ranks"], run["ranks"])
+    others = [d for d in devices if d != demands.get("device", d)]
+    if others:
+        yield "--require device=%s: a rank has %s" % (demands["device"], others[0])
+    if "transport" in demands and demands["transport"] not in run["transports"]:
+        yield "--require transport=%s: this run moved nothing over it" % demands["transport"]
+
+
 # ---- the program -----------------------------------------------------------------------------------
 
 
@@ -1485,7 +1651,13 @@ def main():
     parser.add_argument("--trust", metavar="FILE", help="public keys; else $KVGRID_TRUST, else the config folder")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("--allow-unproven", action="store_true")
+    parser.add_argument("--allow-emulated", action="store_true")
+    parser.add_argument("--require", metavar="WHAT", default=None)
     args = parser.parse_args()
+    try:
+        demands = {} if args.require is None else read_demands(args.require)
+    except ValueError as error:
+        parser.error("--require: %s" % error)
     try:
         with open(args.cert, "rb") as f:
             data = f.read(BYTES_MAX + 1)
@@ -1502,13 +1674,25 @@ def main():
                           "signature_checked": v.signature_checked, "verdicts": v.claimed,
                           "faults": [{"code": NAMES[c], "path": p, "expected": e, "actual": a} for c, p, e, a in v.faults]},
                          sort_keys=True, separators=(",", ":"), ensure_ascii=False))
+    else:
+        for c, p, e, a in v.faults:
+            print("%s %s: expected %s, found %s" % (NAMES[c], p, e, a))
+        if v.rows:
+            print("%d rows, %s" % (v.rows, ", ".join("%d %s" % (n, k) for k, n in v.claimed.items() if n)))
+        print("%s%s" % (conclusion(code, v), ": %d faults" % len(v.faults) if v.faults else ""))
+    return demanded(v, demands, args.allow_emulated, code)
+
+
+def demanded(v, demands, allow_emulated, code):
+    """The exit code after the demands on `run`, which only a sound certificate can meet."""
+    if code not in (0, 4):
         return code
-    for c, p, e, a in v.faults:
-        print("%s %s: expected %s, found %s" % (NAMES[c], p, e, a))
-    if v.rows:
-        print("%d rows, %s" % (v.rows, ", ".join("%d %s" % (n, k) for k, n in v.claimed.items() if n)))
-    print("%s%s" % (conclusion(code, v), ": %d faults" % len(v.faults) if v.faults else ""))
-    return code
+    why = list(unmet(demands, v.doc["run"]))
+    if not allow_emulated and any(entry["device"] == "emulated" for entry in v.doc["run"]["devices"]):
+        why.append("the certificate was made on an emulated device; --allow-emulated accepts that")
+    for line in why:
+        print("verify.py: " + line, file=sys.stderr)
+    return 4 if why else code
 
 
 if __name__ == "__main__":

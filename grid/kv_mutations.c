@@ -23,14 +23,19 @@ typedef struct {
 static json_t *stand_ins(const char *const *names, const char *flag, const char *text_key)
 {
     json_t *list = json_array();
-    for (const char *const *n = names; list != NULL && *n != NULL; n++) {
-        json_t *e = json_pack("{s:s,s:b,s:s}", "name", *n, flag, 1, text_key, "stand-in");
-        if (strcmp(flag, "passed") == 0 && strcmp(text_key, "detail") == 0 &&
-            names == kv_cert_required_built_in.controls) {
-            json_object_set_new(e, "expected_guard", json_string("stand-in"));
-            json_object_set_new(e, "actual_guard", json_string("stand-in"));
-        }
-        json_array_append_new(list, e);
+    for (const char *const *n = names; list != NULL && *n != NULL; n++)
+        json_array_append_new(list, json_pack("{s:s,s:b,s:s}", "name", *n, flag, 1, text_key, "stand-in"));
+    return list;
+}
+
+/* The controls as they come out where every guard fires: what the verifier holds them against. */
+static json_t *stand_in_controls(kv_err *err)
+{
+    json_t *list = json_array();
+    for (const kv_cert_control *c = kv_cert_required_built_in.controls; list != NULL && c->name != NULL; c++) {
+        if (kv_control_add(list, c->name, c->guard, c->guard, true, "stand-in", err) == KV_OK) continue;
+        json_decref(list);
+        list = NULL;
     }
     return list;
 }
@@ -64,10 +69,10 @@ static kv_rc build_document(bench *b, kv_device *dev)
     kv_rc rc;
     KV_TRY(rc, out, kv_builtin_published(&c, b->err));
     rows = kv_alloc(c.n_cells, sizeof *rows);
-    facts.devices = json_array();
+    facts.devices = json_pack("[{s:i,s:s,s:s,s:s}]", "rank", 0, "host", "", "device", "cpu", "name", "");
     facts.versions = json_object();
     facts.failures = json_array();
-    a.controls = stand_ins(kv_cert_required_built_in.controls, "passed", "detail");
+    a.controls = stand_in_controls(b->err);
     a.known_limits = stand_ins(kv_cert_required_built_in.known_limits, "demonstrated", "text");
     a.checks = stand_ins(kv_cert_required_built_in.checks, "passed", "detail");
     if (rows == NULL || facts.devices == NULL || facts.versions == NULL || facts.failures == NULL ||

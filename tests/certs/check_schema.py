@@ -24,7 +24,9 @@ SEEN = ("h0_schema h0_wrong_type h0_wrong_type_number h0_negative h0_missing_key
         "h3_proof_null h3_proof_empty h3_unknown_lemma h3_kind h13_short h13_out_of_vocabulary h14_no_reason "
         "h14_code_on_exact_row h13_method h0_expect_object h0_expect_empty h0_expect_key h0_expect_both h0_expect_neither "
         "h0_expect_verdict h0_expect_twice h0_expect_pairs h0_part_4 h0_part_9 h0_tail h0_seed h0_values h0_floors h0_claims "
-        "h0_select h0_geometries h0_geometry_list h0_geometry_missing h0_geometry_key h0_geometry_zero").split()
+        "h0_select h0_geometries h0_geometry_list h0_geometry_missing h0_geometry_key h0_geometry_zero "
+        "h0_started_00 h0_started_03 h0_started_08 h0_device_text h0_device_no_rank h0_device_case h0_device_empty h0_subject_short "
+        "h0_subject_other_hash h0_subject_upper h0_subject_long h0_subject_no_name h0_subject_letters h10_no_devices").split()
 
 
 def read(path):

@@ -49,6 +49,8 @@ def required_names():
     for kind, array in (("checks", "required_checks"), ("controls", "required_controls"), ("known_limits", "required_limits")):
         body = text.split(array + "[] = {")[1].split("};")[0]
         names[kind] = [part for line in body.splitlines() for part in line.split('"')[1:2]]
+        if kind == "controls":
+            names["guards"] = [part for line in body.splitlines() for part in line.split('"')[3:4]]
     return names
 
 
@@ -401,8 +403,27 @@ def is_view(row):
     return row["transformations"] == ["view_reinterpret"] and row["verdict"] not in ("REFUSED", "UNPROVEN", "FAILED")
 
 
+def boundary(doc, ran, verdicts):
+    """The lines of docs/certificate.md, section Boundary."""
+    decoded = sum(r["observations"].get("tokens_identical") is True and r["verdict"] not in ("REFUSED", "UNPROVEN", "FAILED")
+                  for r in doc["rows"])
+    return {
+        "holds": ["The shapes of %d declared layouts, each with its citation." % len(doc["catalogue"]),
+                  "The canonical tensor [L][KV][T][H][D] as the common meaning of all layouts.",
+                  "Every native position of both sides was checked in %d rows: %d destination and %d source positions."
+                  % (ran, doc["observed"]["positions_checked"], doc["observed"]["source_positions_checked"]),
+                  "In %d rows tokens and logits equal those of a reference that this run computed itself through the same "
+                  "decode." % decoded],
+        "does_not_hold": ["That any engine accepts these bytes.",
+                          "Any geometry other than the %d listed." % len(doc["geometries"]),
+                          "Throughput, latency, memory or cost of any engine.",
+                          "The counts are no statement about vendors."],
+        "note": "The %d refused rows are as much the result as the %d exact ones."
+                % (verdicts["REFUSED"], verdicts["EXACT_BYTE"] + verdicts["EXACT_TOKEN"])}
+
+
 def observe(doc):
-    """Sets `vocabulary`, `observed` and `floors` from the rows."""
+    """Sets `vocabulary`, `observed`, `floors` and `boundary` from the rows."""
     rows, counted = doc["rows"], [r for r in doc["rows"] if not is_view(r)]
     found = {w for r in rows for w in r["transformations"]}
     codes = {r["frontier_code"] for r in rows} - {None}
@@ -419,6 +440,7 @@ def observe(doc):
     claims = None if "part" in doc["campaign"]["spec"] else doc["campaign"]["spec"].get("claims")
     doc["vocabulary"] = sorted(set(claims.get("words", []) + claims.get("frontier_codes", [])) if claims else found | codes)
     doc["observed"] = observed
+    doc["boundary"] = boundary(doc, len(ran), verdicts)
     doc["floors"] = {k: verdicts[k.upper()] for k in ("exact_byte", "exact_token", "not_exact", "refused")}
     doc["floors"].update({k: observed[k] for k in ("positions_checked", "source_positions_checked", "words",
                                                    "frontier_codes", "checks", "controls", "known_limits")})
@@ -430,6 +452,9 @@ TAIL_BITS = {"stale": {"f16": ("5640", "3555"), "bf16": ("42c8", "3eab"), "f32":
              "zero": {e: ("0" * 2 * n, "0" * 2 * n) for e, n in SIZE.items()},
              "nan": {"f16": ("7e00", "3555"), "bf16": ("7fc0", "3eab"), "f32": ("7fc00000", "3eaaaaab"),
                      "fp8_e4m3": ("7f", "2b")}}
+
+
+DEVICE = {"rank": 0, "host": "h", "device": "cpu", "name": "made up"}
 
 
 def make_document(layouts, spec):
@@ -466,12 +491,12 @@ def make_document(layouts, spec):
                    "value_seed": seed, "reproduce": "kvgrid run " + spec["name"] + ".json",
                    "tail_bits": {t: {e: {"stale": s, "fill": f} for e, (s, f) in TAIL_BITS[t].items()} for t in tails}},
         "catalogue": catalogue, "geometries": geometries, "bindings": bindings, "rows": rows,
-        "boundary": {"holds": ["the declared shapes"], "does_not_hold": ["any other"], "note": "made up for tests"},
-        "controls": [{"name": n, "expected_guard": "H2", "actual_guard": "H2", "passed": True, "detail": ""}
-                     for n in names["controls"]],
+        "boundary": {},
+        "controls": [{"name": n, "expected_guard": g, "actual_guard": g, "passed": True, "detail": "made up"}
+                     for n, g in zip(names["controls"], names["guards"])],
         "checks": [{"name": n, "passed": True, "detail": ""} for n in names["checks"]],
         "known_limits": [{"name": n, "text": "é", "demonstrated": True} for n in names["known_limits"]],
-        "run": {"source": {"commit": "0" * 40, "dirty": False, "flags": "Release"}, "ranks": 1, "devices": ["cpu"],
+        "run": {"source": {"commit": "0" * 40, "dirty": False, "flags": "Release"}, "ranks": 1, "devices": [DEVICE],
                 "transports": [], "versions": {"kvgrid": "0"}, "failures": [], "started": "2026-01-01T00:00:00Z",
                 "elapsed_ms": 1},
     }

@@ -83,8 +83,28 @@ def _(doc):
 
 @case("sound_other_run", 0, "")
 def _(doc):
-    doc["run"].update(ranks=8, elapsed_ms=77, more={"free": [1, None, {"x": "y"}]})
-    doc["subject"] = {"name": "model", "digest": "sha256:00"}
+    devices = [dict(make_cert.DEVICE, rank=rank, memory=1) for rank in range(8)]
+    doc["run"].update(ranks=8, devices=devices, elapsed_ms=77, started="2024-02-29T23:59:60Z",
+                      more={"free": [1, None, {"x": "y"}]})
+    doc["subject"] = {"name": "model at 7", "digest": "sha256:" + "0a" * 32}
+
+
+@case("sound_merged", 0, "")
+def _(doc):
+    doc["run"].update(ranks=5, parts=[{}, {}], devices=[dict(make_cert.DEVICE, rank=rank) for rank in (0, 1, 2, 0, 1)])
+
+
+@case("sound_emulated", 0, "")
+def _(doc):
+    doc["run"]["devices"][0]["device"] = "emulated"
+
+
+@case("sound_two_failed", 4, "")
+def _(doc):
+    for verdict in ("EXACT_TOKEN", "EXACT_BYTE"):
+        row = by_verdict(doc, verdict)
+        nothing(row, "FAILED", "failed", "memory")
+        doc["run"]["failures"].append(failure_of(row))
 
 
 @case("sound_ranks_that_differ", 0, "")
@@ -316,7 +336,7 @@ def edit(function):
 
 
 @case("h1_forged_signer", 3, "H1", after=resign("22" * 32))
-@case("h1_changed_run", 3, "H1", after=edit(lambda d: d["run"].update(ranks=9)))
+@case("h1_changed_run", 3, "H1", after=edit(lambda d: d["run"].update(elapsed_ms=9)))
 @case("h1_changed_body", 3, "H1", after=edit(lambda d: d["boundary"].update(note="better")))
 @case("h1_body_digest", 3, "H1", after=edit(lambda d: d.update(body_digest="0" * 64)))
 @case("h1_alg", 3, "H1", after=edit(lambda d: d["signature"].update(alg="none")))
@@ -921,6 +941,210 @@ def _(doc):
 @case("h15_tail_dropped", 3, "H15", base="mixed")
 def _(doc):
     doc["rows"] = [r for r in doc["rows"] if r["params"]["tail"] != "zero"]
+
+
+# ---- several fields edited together ----------------------------------------------------------------
+# A signer who knows the rules fits everything that he can reach; what is left must still give him away.
+
+for number, text in enumerate(("\x80", "\x9b", "\xad", "\u061c", "\u180e", "\u200b", "\u200f", "\u2028", "\u202e", "\u2060", "\u2066",
+                               "\ufeff", "\ufffb", "\U000e0041")):
+    @case("h0_hidden_%02d" % number, 1, "H0")
+    def _(doc, text=text):
+        entry(doc, "sglang")["cite"] += text + "x"
+        redigest(doc)
+
+
+def run_case(name, code, **changes):
+    @case(name, 1 if code == "H0" else 3, code)
+    def _(doc):
+        doc["run"].update(copy.deepcopy(changes))
+
+
+def device(**changes):
+    return dict(make_cert.DEVICE, **changes)
+
+
+for number, started in enumerate(("", "2026-01-01", "2026-01-01T00:00:00", "2026-01-01 00:00:00Z", "2026-02-29T00:00:00Z", "2026-01-01T24:00:00Z",
+                                  "2026-01-01T00:60:00Z", "2026-01-01T00:00:61Z", "2026-01-01T00:00:00Zx", "0000-01-01T00:00:00Z",
+                                  "2026-01-01T0a:00:00Z", "\uff12026-01-01T00:00:00Z")):
+    run_case("h0_started_%02d" % number, "H0", started=started)
+run_case("h0_device_text", "H0", devices=["cpu"])
+run_case("h0_device_no_rank", "H0", devices=[{"host": "h", "device": "cpu", "name": "n"}])
+run_case("h0_device_case", "H0", devices=[device(device="CUDA")])
+run_case("h0_device_blank", "H0", devices=[device(device="emulated ")])
+run_case("h0_device_empty", "H0", devices=[device(device="")])
+run_case("h10_ranks_above", "H10", ranks=8)
+run_case("h10_ranks_below", "H10", ranks=1, devices=[device(), device(rank=1)])
+run_case("h10_no_devices", "H10", ranks=0, devices=[])
+run_case("h10_rank_twice", "H10", ranks=2, devices=[device(), device()])
+run_case("h10_rank_left_out", "H10", ranks=2, devices=[device(), device(rank=2)])
+run_case("h10_merged_rank_twice", "H10", ranks=3, parts=[{}, {}], devices=[device(), device(rank=1), device(rank=1)])
+
+
+def subject_case(name, subject):
+    @case(name, 1, "H0")
+    def _(doc):
+        doc["subject"] = subject
+
+
+subject_case("h0_subject_short", {"name": "m", "digest": "sha256:00"})
+subject_case("h0_subject_other_hash", {"name": "m", "digest": "md5:" + "0" * 64})
+subject_case("h0_subject_upper", {"name": "m", "digest": "sha256:" + "A" * 64})
+subject_case("h0_subject_long", {"name": "m", "digest": "sha256:" + "0" * 65})
+subject_case("h0_subject_no_name", {"name": "", "digest": "sha256:" + "0" * 64})
+subject_case("h0_subject_letters", {"name": "mod\u00e9l", "digest": "sha256:" + "0" * 64})
+
+
+def list_cases(kind):
+    @case("h8_%s_twice" % kind, 3, "H8")
+    def _(doc):
+        doc[kind].append(copy.deepcopy(doc[kind][0]))
+
+    @case("h8_%s_unlisted" % kind, 3, "H8")
+    def _(doc):
+        doc[kind].append(dict(doc[kind][0], name="everything_is_well"))
+
+
+for one in ("controls", "checks", "known_limits"):
+    list_cases(one)
+
+
+@case("h9_other_guard_expected", 3, "H9")
+def _(doc):
+    doc["controls"][0].update(expected_guard="EXACT_BYTE", actual_guard="EXACT_BYTE")
+
+
+@case("h9_guards_of_each_other", 3, "H9")
+def _(doc):
+    first, last = doc["controls"][0], doc["controls"][-1]
+    for key in ("expected_guard", "actual_guard"):
+        first[key], last[key] = last[key], first[key]
+
+
+@case("h9_padding_denied", 3, "H9")
+def _(doc):
+    for row in doc["rows"]:
+        if row["verdict"] == "EXACT_TOKEN":
+            row["verdict"] = "EXACT_BYTE"
+            row["proof"]["roundtrip_diff_positions"] = 0
+            row["observations"].update(roundtrip_byte_identical=True, roundtrip_diff_is_exactly_unread_padding=False)
+
+
+@case("h9_padding_denied_once", 3, "H9", base="wide")
+def _(doc):
+    row = by_verdict(doc, "EXACT_TOKEN")
+    row["verdict"] = "EXACT_BYTE"
+    row["proof"]["roundtrip_diff_positions"] = 0
+    row["observations"].update(roundtrip_byte_identical=True, roundtrip_diff_is_exactly_unread_padding=False)
+
+
+def one_token(doc, token):
+    for row in doc["rows"]:
+        if row["verdict"] != "REFUSED":
+            same = row["observations"]["tokens_identical"]
+            row["proof"]["reference_tokens"] = [token] * 8
+            row["proof"]["decoded_tokens"] = [token if same else token + 1] * 8
+
+
+@case("h9_degenerate_reference", 3, "H9")
+def _(doc):
+    one_token(doc, 0)
+
+
+@case("h9_degenerate_everywhere", 3, "H9", base="wide")
+def _(doc):
+    one_token(doc, 7)
+
+
+@case("h9_degenerate_said", 3, "H9", base="wide")
+def _(doc):
+    one_token(doc, 7)
+    next(c for c in doc["checks"] if c["name"] == "reference_sequence_not_degenerate")["passed"] = False
+
+
+@case("h9_claimed_word", 3, "H7,H9")
+def _(doc):
+    doc["campaign"]["spec"]["claims"] = {"words": ["layer_merge"]}
+    redigest(doc)
+
+
+@case("h9_claimed_code", 3, "H7,H9", base="exhaustive")
+def _(doc):
+    doc["campaign"]["spec"]["claims"] = {"frontier_codes": ["X1_LATENT_KV"]}
+    redigest(doc)
+
+
+def without_control(name, control):
+    @case(name, 3, "H9")
+    def _(doc):
+        next(c for c in doc["controls"] if c["name"] == control)["passed"] = False
+
+
+without_control("h9_leg_without_its_control", "source_tail_in_the_tokens")
+without_control("h9_round_trip_without_its_control", "reinterpreting_translator")
+
+
+@case("h10_failure_invented", 3, "H10")
+def _(doc):
+    doc["run"]["failures"].append(failure_of(dict(doc["rows"][5], error_class="memory")))
+
+
+@case("h10_failure_told_twice", 3, "H10")
+def _(doc):
+    row = by_verdict(doc, "EXACT_BYTE")
+    nothing(row, "FAILED", "failed", "memory")
+    doc["run"]["failures"] += [failure_of(row)] * 2
+
+
+@case("h10_failure_of_another_class", 3, "H10")
+def _(doc):
+    row = by_verdict(doc, "EXACT_BYTE")
+    nothing(row, "FAILED", "failed", "memory")
+    doc["run"]["failures"].append(dict(failure_of(row), error_class="io"))
+
+
+def boundary_case(name, function):
+    @case(name, 3, "H10", fix=False)
+    def _(doc):
+        function(doc["boundary"])
+
+
+boundary_case("h10_boundary_rows", lambda b: b["holds"].__setitem__(2, b["holds"][2].replace(" rows", "1 rows")))
+boundary_case("h10_boundary_layouts", lambda b: b["holds"].__setitem__(0, b["holds"][0].replace("12", "1200")))
+boundary_case("h10_boundary_claim_added", lambda b: b["holds"].append("That every engine accepts these bytes."))
+boundary_case("h10_boundary_limit_dropped", lambda b: b["does_not_hold"].pop(0))
+boundary_case("h10_boundary_limit_emptied", lambda b: b["does_not_hold"].__setitem__(1, ""))
+boundary_case("h10_boundary_empty", lambda b: b.update(holds=[], does_not_hold=[], note=""))
+boundary_case("h10_boundary_note", lambda b: b.update(note=b["note"].replace("6 refused", "0 refused")))
+
+
+def other_reference(row):
+    proof = row["proof"]
+    proof["reference_tokens"] = proof["decoded_tokens"] = [(t + 1) % 64 for t in proof["reference_tokens"]]
+
+
+@case("h13_two_references", 3, "H13")
+def _(doc):
+    other_reference(by_verdict(doc, "EXACT_BYTE"))
+
+
+@case("h13_two_reference_digests", 3, "H13")
+def _(doc):
+    proof = by_verdict(doc, "EXACT_TOKEN")["proof"]
+    proof["logits_digest"] = proof["reference_logits_digest"] = "5" * 64
+
+
+@case("h13_conversion_decodes_another", 3, "H13")
+def _(doc):
+    by_verdict(doc, "NOT_EXACT")["proof"]["reference_tokens"] = list(range(8))
+
+
+@case("sound_references_by_heads", 0, "", base="wide")
+def _(doc):
+    for row in doc["rows"]:  # of other heads or of latent rows: another reference, the same for all of them
+        g, src = doc["geometries"][row["geometry"]], entry(doc, row["src"])
+        if row["verdict"] != "REFUSED" and (src["kv"] == "latent" or make_cert.heads(src, g) != (0, g["kv_heads"])):
+            other_reference(row)
 
 
 # ---- random edits: no expectation but that both verifiers say the same ---------------------------

@@ -197,6 +197,39 @@ static void verify_file__names_what_cannot_be_read(void **state)
     free(keys);
 }
 
+/* A check that says better than rows and controls is told by its own place, beside what made it so. */
+static void checks__are_told_where_they_say_better(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *check;
+    } cases[] = {{"h9_padding_denied.json", "token_class_is_unread_padding"},
+                 {"h9_degenerate_reference.json", "reference_sequence_not_degenerate"},
+                 {"h9_claimed_word.json", "claimed_vocabulary_exercised"},
+                 {"h9_claimed_code.json", "claimed_frontier_codes_reached"},
+                 {"h9_leg_without_its_control.json", "token_leg_not_vacuous"},
+                 {"h9_round_trip_without_its_control.json", "round_trip_alone_is_not_exact"}};
+    for (size_t i = 0; i < KVT_COUNT(cases); i++) {
+        char place[64];
+        json_t *doc = NULL;
+        kv_buf bytes = read_file(cases[i].name);
+        kv_verify_report r = verify(bytes.data, bytes.len, trust);
+        assert_int_equal(kv_json_parse(bytes.data, bytes.len, bytes.len, &doc, NULL), KV_OK);
+        const json_t *checks = json_object_get(doc, "checks");
+        size_t at = 0;
+        while (strcmp(json_string_value(json_object_get(json_array_get(checks, at), "name")), cases[i].check) != 0)
+            at++;
+        snprintf(place, sizeof place, "$.checks[%zu].passed", at);
+        size_t found = 0;
+        for (size_t k = 0; k < r.n_faults; k++)
+            found += r.faults[k].code == KV_H9_GUARD_FAILED_OPEN && strcmp(r.faults[k].path, place) == 0;
+        if (found != 1) fail_msg("%s: %zu faults at %s", cases[i].name, found, place);
+        json_decref(doc);
+        kv_verify_report_free(&r);
+        kv_buf_free(&bytes);
+    }
+}
+
 /* Cut anywhere or one bit flipped anywhere: never sound, never a crash. */
 static void verify__refuses_every_torn_and_flipped_document(void **state)
 {
@@ -269,6 +302,24 @@ static void verify_py__has_the_exit_codes_and_options(void **state)
         {"", "h0_torn.json --trust trusted.pub", 1, "H0_DOCUMENT_UNREADABLE"},
         {"", "sound_unproven.json --trust trusted.pub", 4, "UNPROVEN"},
         {"", "sound_unproven.json --trust trusted.pub --allow-unproven", 0, "sound\n"},
+        {"", "sound_emulated.json --trust trusted.pub", 4, "made on an emulated device"},
+        {"", "sound_emulated.json --trust trusted.pub --allow-emulated", 0, "sound\n"},
+        {"", "sound_emulated.json --trust trusted.pub --allow-emulated --require 'device=emulated,ranks>=1'", 0,
+         "sound\n"},
+        {"", "sound_published.json --trust trusted.pub --require device=cpu", 0, "sound\n"},
+        {"", "sound_published.json --trust trusted.pub --require device=cuda", 4,
+         "--require device=cuda: a rank has cpu"},
+        {"", "sound_published.json --trust trusted.pub --require transport=nccl", 4, "moved nothing over it"},
+        {"", "sound_published.json --trust trusted.pub --require 'ranks>=2'", 4, "--require ranks>=2: there are 1"},
+        {"", "sound_other_run.json --trust trusted.pub --require 'device=cpu,ranks>=8'", 0, "sound\n"},
+        {"", "sound_merged.json --trust trusted.pub --require 'ranks>=6'", 4, "there are 5"},
+        {"", "sound_unproven.json --trust trusted.pub --require device=cuda", 4, "--require device=cuda"},
+        {"", "h10_ranks_above.json --trust trusted.pub --require 'ranks>=8'", 3, "H10_COUNTS_DO_NOT_RECOMPUTE"},
+        {"", "sound_published.json --trust trusted.pub --require device=gpu", 2, "--require"},
+        {"", "sound_published.json --trust trusted.pub --require device=cpu,device=cpu", 2, "given twice"},
+        {"", "sound_published.json --trust trusted.pub --require 'ranks>=0'", 2, "out of range"},
+        {"", "sound_published.json --trust trusted.pub --require ranks=2", 2, "must be device="},
+        {"", "sound_published.json --trust trusted.pub --require ''", 2, "must be device="},
         {"", "h4_sampled.json --trust trusted.pub --format json", 3, "\"code\":\"H4_PROOF_NOT_EXHAUSTIVE\""},
         {"", "nothing.json --trust trusted.pub", 1, "nothing.json"},
         {"", "sound_published.json --trust nothing.pub", 1, "nothing.pub"},
@@ -357,6 +408,7 @@ int main(void)
         cmocka_unit_test(report__is_told_as_text_and_as_json),
         cmocka_unit_test(allow_unproven__accepts_unproven_rows_alone),
         cmocka_unit_test(verify_file__names_what_cannot_be_read),
+        cmocka_unit_test(checks__are_told_where_they_say_better),
         cmocka_unit_test(verify__refuses_every_torn_and_flipped_document),
         cmocka_unit_test(verify__survives_every_failed_allocation),
         cmocka_unit_test(verify_py__has_the_exit_codes_and_options),

@@ -18,13 +18,15 @@ static void must(bool holds)
     if (!holds) abort();
 }
 
-/* Verifies, and tells the report both ways where asked. Nothing is required by name: that would only add one long list
- * of faults to every small document. */
+/* Verifies, and tells the report both ways where asked. Few names are required: all of them would only add one long
+ * list of faults to every small document. */
 static void verify(const void *bytes, size_t n, bool tell)
 {
-    static const char *const none[] = {NULL};
-    static const kv_cert_required nothing = {none, none, none};
-    static const kv_verify_opts opts = {.required = &nothing};
+    static const char *const checks[] = {"reference_sequence_not_degenerate", "token_class_is_unread_padding", NULL};
+    static const kv_cert_control controls[] = {{"reinterpreting_translator", "NOT_EXACT"}, {NULL, NULL}};
+    static const char *const limits[] = {"made_up_engine_is_graded_like_a_real_one", NULL};
+    static const kv_cert_required few = {checks, controls, limits};
+    static const kv_verify_opts opts = {.required = &few};
     kv_verify_report r = {0};
     kv_buf out = {0};
     json_t *o = NULL;

@@ -1,0 +1,47 @@
+/* boundary: the lines that follow from this campaign and its rows, word by word (docs/certificate.md, "Boundary"). */
+#include "certs/kv_verify_int.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LINE 256
+
+static void check_list(kv_vf *v, const char *key, const char *const *lines, size_t n)
+{
+    const json_t *list = json_object_get(json_object_get(v->doc, "boundary"), key);
+    const size_t listed = json_array_size(list);
+    for (size_t i = 0; i < n || i < listed; i++) {
+        const char *said = i < listed ? json_string_value(json_array_get(list, i)) : "missing";
+        if (i < n && i < listed && strcmp(said, lines[i]) == 0) continue;
+        kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, kv_vf_at(v, "$.boundary.%s[%zu]", key, i),
+                    i < n ? lines[i] : "no further line", said);
+        return; /* one line more or less would make all that follow differ */
+    }
+}
+
+void kv_vf_boundary(kv_vf *v)
+{
+    char shapes[LINE], positions[LINE], tokens[LINE], geometries[LINE], note[LINE];
+    const char *const holds[] = {shapes, "The canonical tensor [L][KV][T][H][D] as the common meaning of all layouts.",
+                                 positions, tokens};
+    const char *const not [] = {"That any engine accepts these bytes.", geometries,
+                                "Throughput, latency, memory or cost of any engine.",
+                                "The counts are no statement about vendors."};
+    snprintf(shapes, LINE, "The shapes of %zu declared layouts, each with its citation.", v->n_layouts);
+    snprintf(positions, LINE,
+             "Every native position of both sides was checked in %" PRId64 " rows: %" PRId64 " destination and %" PRId64
+             " source positions.",
+             v->seen.ran, v->positions, v->source_positions);
+    snprintf(tokens, LINE,
+             "In %" PRId64 " rows tokens and logits equal those of a reference that this run computed itself through "
+             "the same decode.",
+             v->seen.decoded);
+    snprintf(geometries, LINE, "Any geometry other than the %zu listed.", v->n_geometries);
+    snprintf(note, LINE, "The %" PRId64 " refused rows are as much the result as the %" PRId64 " exact ones.",
+             v->verdicts[KV_VERDICT_REFUSED], v->verdicts[KV_VERDICT_EXACT_BYTE] + v->verdicts[KV_VERDICT_EXACT_TOKEN]);
+    check_list(v, "holds", holds, sizeof holds / sizeof *holds);
+    check_list(v, "does_not_hold", not, sizeof not / sizeof *not );
+    (void)kv_vf_want_text(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.boundary.note", note,
+                          json_object_get(json_object_get(v->doc, "boundary"), "note"));
+}

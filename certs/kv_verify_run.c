@@ -1,0 +1,167 @@
+/* subject and run: formats, and what of it the document itself can contradict. */
+#include "certs/kv_verify_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- formats ---------------------------------------------------------------------------------- */
+
+static bool malformed(kv_vf *v, const char *path, const char *expected, const json_t *value)
+{
+    char actual[KV_VF_TEXT];
+    kv_vf_fault(v, KV_H0_DOCUMENT_UNREADABLE, path, expected, kv_vf_show(value, actual));
+    return false;
+}
+
+/* The number in two digits, or -1. */
+static int two_digits(const char *s)
+{
+    if (s[0] < '0' || s[0] > '9' || s[1] < '0' || s[1] > '9') return -1;
+    return 10 * (s[0] - '0') + (s[1] - '0');
+}
+
+/* "YYYY-MM-DDTHH:MM:SSZ". */
+static bool is_moment(const char *s)
+{
+    char day[11];
+    if (strlen(s) != 20 || s[10] != 'T' || s[13] != ':' || s[16] != ':' || s[19] != 'Z') return false;
+    snprintf(day, sizeof day, "%.10s", s);
+    const int h = two_digits(s + 11), m = two_digits(s + 14), second = two_digits(s + 17);
+    return kv_vf_is_date(day) && h >= 0 && h < 24 && m >= 0 && m < 60 && second >= 0 && second <= 60;
+}
+
+static bool is_subject_name(const char *s)
+{
+    const size_t n = strlen(s);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)s[i] < 0x20 || (unsigned char)s[i] > 0x7E) return false;
+    return n > 0 && n <= 512;
+}
+
+static bool is_sha256(const char *s)
+{
+    return strncmp(s, "sha256:", 7) == 0 && strlen(s) == 71 && strspn(s + 7, "0123456789abcdef") == 64;
+}
+
+static bool is_device(const char *s)
+{
+    return strcmp(s, "cpu") == 0 || strcmp(s, "cuda") == 0 || strcmp(s, "emulated") == 0;
+}
+
+bool kv_vf_formats(kv_vf *v)
+{
+    const json_t *subject = json_object_get(v->doc, "subject"), *run = json_object_get(v->doc, "run");
+    const json_t *devices = json_object_get(run, "devices"), *started = json_object_get(run, "started");
+    bool good = true;
+    if (subject != NULL && !is_subject_name(kv_vf_string(subject, "name")))
+        good = malformed(v, "$.subject.name", "1 to 512 printable ASCII characters", json_object_get(subject, "name"));
+    if (subject != NULL && !is_sha256(kv_vf_string(subject, "digest")))
+        good = malformed(v, "$.subject.digest", "sha256: and 64 lower-case hex digits",
+                         json_object_get(subject, "digest"));
+    if (!is_moment(json_string_value(started))) good = malformed(v, "$.run.started", "YYYY-MM-DDTHH:MM:SSZ", started);
+    for (size_t i = 0; i < json_array_size(devices); i++) {
+        const json_t *device = json_object_get(json_array_get(devices, i), "device");
+        if (!is_device(json_string_value(device)))
+            good = malformed(v, kv_vf_at(v, "$.run.devices[%zu].device", i), "cpu, cuda or emulated", device);
+    }
+    return good;
+}
+
+/* ---- ranks -------------------------------------------------------------------------------------- */
+
+/* One device for each rank, in their order; those of a merged certificate begin with 0 again for each part. */
+static void check_ranks(kv_vf *v, const json_t *run)
+{
+    char actual[KV_VF_TEXT];
+    const json_t *devices = json_object_get(run, "devices");
+    const size_t n = json_array_size(devices);
+    const bool merged = json_object_get(run, "parts") != NULL;
+    if (n == 0) kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.devices", "at least one", "none");
+    (void)kv_vf_want_int(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.ranks", (int64_t)n, json_object_get(run, "ranks"));
+    int64_t next = 0;
+    for (size_t i = 0; i < n; i++) {
+        const json_t *rank = json_object_get(json_array_get(devices, i), "rank");
+        if (json_integer_value(rank) != next && !(merged && json_integer_value(rank) == 0)) {
+            kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, kv_vf_at(v, "$.run.devices[%zu].rank", i),
+                        "each rank once, in order", kv_vf_show(rank, actual));
+            return;
+        }
+        next = json_integer_value(rank) + 1;
+    }
+}
+
+/* ---- failures ------------------------------------------------------------------------------------ */
+
+static kv_rc key_of(const json_t *o, char out[KV_HASH_HEX])
+{
+    json_t *key =
+        json_pack("[O,O,O,O,O]", json_object_get(o, "check"), json_object_get(o, "pair_id"),
+                  json_object_get(o, "geometry"), json_object_get(o, "params"), json_object_get(o, "error_class"));
+    const kv_rc rc = key != NULL ? kv_hash_json(key, NULL, out, NULL) : KV_ENOMEM;
+    json_decref(key);
+    return rc;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const kv_vf_failure *)a)->key, ((const kv_vf_failure *)b)->key);
+}
+
+/* Sorts the entries of run.failures by what they tell of; equal ones become one that counts them. */
+static void read_failures(kv_vf *v, const json_t *list)
+{
+    kv_vf_failures *f = &v->failures;
+    const size_t n = json_array_size(list);
+    if (n == 0) return;
+    f->entry = kv_alloc(n, sizeof *f->entry);
+    if (f->entry == NULL) {
+        kv_vf_no_memory(v);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        f->entry[i].left = 1;
+        if (key_of(json_array_get(list, i), f->entry[i].key) == KV_OK) continue;
+        kv_vf_no_memory(v);
+        return;
+    }
+    qsort(f->entry, n, sizeof *f->entry, by_key);
+    f->n = 1;
+    for (size_t i = 1; i < n; i++) {
+        if (by_key(&f->entry[i], &f->entry[f->n - 1]) == 0)
+            f->entry[f->n - 1].left++;
+        else
+            f->entry[f->n++] = f->entry[i];
+    }
+}
+
+void kv_vf_run(kv_vf *v)
+{
+    const json_t *run = json_object_get(v->doc, "run");
+    check_ranks(v, run);
+    read_failures(v, json_object_get(run, "failures"));
+}
+
+bool kv_vf_failure_told(kv_vf *v, const json_t *row)
+{
+    kv_vf_failure key;
+    if (v->failures.n == 0) return false;
+    if (key_of(row, key.key) != KV_OK) {
+        kv_vf_no_memory(v);
+        return true;
+    }
+    kv_vf_failure *found = bsearch(&key, v->failures.entry, v->failures.n, sizeof key, by_key);
+    if (found == NULL || found->left == 0) return false;
+    found->left--;
+    return true;
+}
+
+void kv_vf_failures_left(kv_vf *v)
+{
+    char actual[64];
+    size_t left = 0;
+    for (size_t i = 0; i < v->failures.n; i++) left += v->failures.entry[i].left;
+    if (left == 0) return;
+    snprintf(actual, sizeof actual, "%zu entries without one", left);
+    kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.failures", "a FAILED row for each entry", actual);
+}
