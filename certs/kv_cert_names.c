@@ -38,6 +38,7 @@ static const char *const words[KV_WORD_COUNT] = {
     [KV_WORD_LAYER_MOVE] = "layer_move",
     [KV_WORD_LAYER_SPLIT] = "layer_split",
     [KV_WORD_PAGE_PAD] = "page_pad",
+    [KV_WORD_PAGE_REMAP] = "page_remap",
     [KV_WORD_REBLOCK] = "reblock",
     [KV_WORD_REQUANTIZE] = "requantize",
     [KV_WORD_TOKEN_DEVECTORIZE] = "token_devectorize",
@@ -109,6 +110,13 @@ const char *kv_errclass_name(kv_errclass e)
 {
     return errclasses[e];
 }
+const char *kv_codec_obs_name(kv_codec_obs o)
+{
+    static const char *const names[KV_OBS_COUNT] = {"store_agrees_with_reference", "slot_roundtrip_byte_identical",
+                                                    "decode_agrees_with_reference", "tokens_identical"};
+    return names[o];
+}
+
 const char *kv_obs_name(kv_obs o)
 {
     return observations[o];

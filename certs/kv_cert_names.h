@@ -12,6 +12,8 @@
 #define KV_CERT_VOCABULARY 64
 #define KV_CERT_ANCHOR "vllm-fa" /* the layout that pair selection "published" measures others against */
 #define KV_PROOF_EXHAUSTIVE "index-permutation-exhaustive"
+#define KV_CERT_CANONICAL "canonical" /* the source of a codec row: the canonical tensor itself */
+#define KV_PROOF_CODEC "codec-store-decode"
 #define KV_PROOF_FRONTIER "frontier"
 #define KV_PROOF_FAILED "failed"
 
@@ -56,6 +58,7 @@ typedef enum {
     KV_WORD_LAYER_MOVE,
     KV_WORD_LAYER_SPLIT,
     KV_WORD_PAGE_PAD,
+    KV_WORD_PAGE_REMAP,
     KV_WORD_REBLOCK,
     KV_WORD_REQUANTIZE,
     KV_WORD_TOKEN_DEVECTORIZE,
@@ -97,6 +100,10 @@ bool kv_errclass_parse(const char *name, kv_errclass *out);
 /* The four observations, in the order of design section 4. */
 typedef enum { KV_OBS_FORWARD, KV_OBS_IDENTICAL, KV_OBS_DIFF_IS_PADDING, KV_OBS_TOKENS, KV_OBS_COUNT } kv_obs;
 const char *kv_obs_name(kv_obs o);
+
+/* The four observations of a codec row. */
+typedef enum { KV_CODEC_OBS_STORE, KV_CODEC_OBS_SLOT, KV_CODEC_OBS_DECODE, KV_CODEC_OBS_TOKENS } kv_codec_obs;
+const char *kv_codec_obs_name(kv_codec_obs o);
 
 /* Reasons to refuse a certificate, H0 to H15. */
 typedef enum {

@@ -35,7 +35,7 @@ VERDICTS = "EXACT_BYTE EXACT_TOKEN NOT_EXACT REFUSED UNPROVEN FAILED".split()
 DID_NOT_RUN = ("REFUSED", "UNPROVEN", "FAILED")
 CODES = ("X1_LATENT_KV", "X2_HEAD_GATHER", "X4_GEOMETRY_UNREPRESENTABLE")
 WORDS = ("axis_permute head_dedupe head_dim_devectorize head_dim_revectorize head_dim_vectorize head_order_transpose "
-         "head_replicate kv_merge kv_move kv_split layer_merge layer_move layer_split page_pad reblock requantize "
+         "head_replicate kv_merge kv_move kv_split layer_merge layer_move layer_split page_pad page_remap reblock requantize "
          "token_devectorize token_revectorize token_vectorize v_axis_permute v_dim_transpose view_reinterpret").split()
 LEMMAS = ("each_element_once index_forward_of_inverse index_inverse_of_forward odometer_is_successor "
           "padding_is_the_complement").split()

@@ -35,9 +35,41 @@ uint32_t kv_tail_fill_bits(kv_tail t, kv_elem e)
     return t == KV_TAIL_ZERO ? 0 : fill[e];
 }
 
+/* ---- cells by name ---------------------------------------------------------------------- */
+
+static const char *const check_names[KV_CHECK_COUNT] = {"codec", "move", "pair"};
+
+const char *kv_check_name(kv_check k)
+{
+    return k < KV_CHECK_COUNT ? check_names[k] : "?";
+}
+
+bool kv_check_parse(const char *name, kv_check *out)
+{
+    for (int k = 0; k < KV_CHECK_COUNT; k++)
+        if (strcmp(name, check_names[k]) == 0) {
+            *out = (kv_check)k;
+            return true;
+        }
+    return false;
+}
+
+const char *kv_cell_side(const kv_campaign *c, const kv_cell *cell, int side)
+{
+    if (cell->check == KV_CHECK_CODEC) {
+        const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)cell->src);
+        return kv_codec_point_side(&p, side);
+    }
+    if (cell->check == KV_CHECK_MOVE) {
+        const kv_move_point p = kv_move_point_at(&c->codec, (size_t)cell->src);
+        return kv_move_point_side(&p, side);
+    }
+    return c->catalogue.item[side == 0 ? cell->src : cell->dst]->name;
+}
+
 void kv_cell_pair_id(const kv_campaign *c, const kv_cell *cell, char out[KV_PAIR_ID_TEXT])
 {
-    snprintf(out, KV_PAIR_ID_TEXT, "%s->%s", c->catalogue.item[cell->src]->name, c->catalogue.item[cell->dst]->name);
+    snprintf(out, KV_PAIR_ID_TEXT, "%s->%s", kv_cell_side(c, cell, 0), kv_cell_side(c, cell, 1));
 }
 
 /* ---- geometries ------------------------------------------------------------------------- */
@@ -227,7 +259,8 @@ static bool known_frontier(const char *s)
 
 static bool known_check(const char *s)
 {
-    return strcmp(s, "pair") == 0;
+    kv_check k;
+    return kv_check_parse(s, &k);
 }
 
 static kv_rc check_claims(const json_t *spec, const char *where, kv_err *err)
@@ -309,8 +342,8 @@ static kv_rc read_part(kv_campaign *c, const json_t *spec, const char *where, kv
 
 static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
 {
-    static const char *const keys[] = {"schema", "name",   "select", "pairs", "geometries", "tail", "values",
-                                       "seed",   "claims", "floors", "part",  "expect",     NULL};
+    static const char *const keys[] = {"schema", "name",   "select", "pairs", "geometries", "tail",  "values",
+                                       "seed",   "claims", "floors", "part",  "expect",     "codec", NULL};
     kv_rc rc;
     const char *schema = NULL;
     KV_TRY(rc, out, kv_json_only_keys(spec, keys, where, err));
@@ -326,6 +359,7 @@ static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv
     KV_TRY(rc, out, read_geometries(c, spec, where, err));
     KV_TRY(rc, out, read_values(c, spec, where, err));
     KV_TRY(rc, out, read_part(c, spec, where, err));
+    KV_TRY(rc, out, kv_codec_section_read(json_object_get(spec, "codec"), where, &c->codec, err));
     KV_TRY(rc, out, kv_expect_check(json_object_get(spec, "expect"), where, err));
 out:
     return rc;

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "base/kv_base.h"
+#include "grid/kv_codec_spec.h"
 #include "layouts/kv_layout.h"
 
 /* What the tails hold while a cell runs. */
@@ -14,11 +15,17 @@ const char *kv_tail_name(kv_tail t);
 uint32_t kv_tail_stale_bits(kv_tail t, kv_elem e);
 uint32_t kv_tail_fill_bits(kv_tail t, kv_elem e);
 
-/* One unit of work of check "pair". */
+/* What a cell checks, in the order of rows (the bytes of the names). */
+typedef enum { KV_CHECK_CODEC, KV_CHECK_MOVE, KV_CHECK_PAIR, KV_CHECK_COUNT } kv_check;
+const char *kv_check_name(kv_check k);
+bool kv_check_parse(const char *name, kv_check *out);
+
+/* One unit of work. */
 typedef struct {
-    int32_t src, dst; /* indices in the catalogue */
+    int32_t check;    /* kv_check */
+    int32_t src, dst; /* pair: indices in the catalogue; codec, move: src is the number of the point in the section */
     int32_t geometry; /* index in geometries */
-    int32_t tail;     /* kv_tail */
+    int32_t tail;     /* kv_tail; codec, move: the campaign's first */
 } kv_cell;
 
 typedef struct {
@@ -32,7 +39,8 @@ typedef struct {
     uint64_t seed;
     int64_t part, parts; /* this run is part `part` (from 1) of `parts`; 1 of 1 for the whole */
     bool exhaustive;     /* "values": "exhaustive": every bit pattern at every place */
-    kv_cell *cells;      /* in row order */
+    kv_codec_section codec;
+    kv_cell *cells; /* in row order */
     size_t n_cells;
 } kv_campaign;
 
@@ -57,6 +65,8 @@ int32_t kv_campaign_payloads(const kv_campaign *c, const kv_geometry *g);
 /* "src->dst" of a cell. */
 #define KV_PAIR_ID_TEXT (2 * KV_NAME_MAX + 3)
 void kv_cell_pair_id(const kv_campaign *c, const kv_cell *cell, char out[KV_PAIR_ID_TEXT]);
+/* Its source (side 0) or destination (1) by name. */
+const char *kv_cell_side(const kv_campaign *c, const kv_cell *cell, int side);
 
 /* Layouts from --layouts PATH, else $KVGRID_LAYOUTS, else beside the binary, else the source tree. The
  * path that was used stands in *used (may be NULL; freed by the caller). */

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/kv_codec_cell.h"
+#include "grid/kv_move_cell.h"
 #include "kernels/kv_kern_num.h"
 
 /* Everything one cell works with. */
@@ -103,7 +105,7 @@ typedef struct kv_reference {
     char digest[KV_HASH_HEX];
 } kv_reference;
 
-static void digest_layer(kv_hash *h, const kv_decode_result *d)
+void kv_digest_logits(kv_hash *h, const kv_decode_result *d)
 {
     unsigned char bytes[4 * KV_DECODE_STEPS * KV_VOCABULARY];
     for (int i = 0; i < KV_DECODE_STEPS * KV_VOCABULARY; i++) /* little-endian, whatever the machine */
@@ -142,7 +144,7 @@ static kv_rc reference(run *x, const kv_reference **out)
         kv_rc rc = OPS->decode_reference(DEV, ix, &p, x->c->seed, layer, x->third, &d, x->err);
         if (rc != KV_OK) return rc;
         if (layer == 0) memcpy(k->tokens, d.tokens, sizeof k->tokens);
-        digest_layer(&h, &d);
+        kv_digest_logits(&h, &d);
     }
     kv_hash_final_hex(&h, k->digest);
     r->n_references++;
@@ -184,7 +186,7 @@ static kv_rc decode_all(run *x)
             kv_decode_result d;
             KV_TRY(rc, out, OPS->decode(DEV, &x->ix[1], x->image[1], l, x->c->seed, first + l, x->third, &d, x->err));
             if (first + l == 0) memcpy(row->decoded, d.tokens, sizeof row->decoded);
-            digest_layer(&h, &d);
+            kv_digest_logits(&h, &d);
         }
     }
     kv_hash_final_hex(&h, row->logits_digest);
@@ -344,31 +346,46 @@ static void mark_failed(kv_row *row, kv_rc rc, const kv_err *why)
     snprintf(row->reason, sizeof row->reason, "%.300s", why->text);
 }
 
+/* A cell of check "pair". */
+static kv_rc run_pair(run *x)
+{
+    bool refused = false;
+    kv_rc rc = bind_sides(x, &refused);
+    if (rc != KV_OK || refused) {
+        x->row->verdict = KV_VERDICT_REFUSED;
+        return rc;
+    }
+    rc = open_images(x);
+    if (rc == KV_OK) rc = probe_both(x);
+    if (rc == KV_OK) rc = move_all(x);
+    if (rc == KV_OK) rc = decode_all(x);
+    close_images(x);
+    x->row->ran = true;
+    x->row->verdict = (int32_t)kv_grade(false, x->row->converts, x->g->tokens == 0, x->row->observed);
+    return rc;
+}
+
 kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row, kv_err *err)
 {
     if (cell < 0 || (size_t)cell >= c->n_cells) return KV_FAIL(err, KV_EBUG, "cell %" PRId64 " does not exist", cell);
     kv_err why = {0};
-    bool refused = false;
+    kv_rc rc;
     memset(row, 0, sizeof *row);
     row->cell = cell;
     row->error_class = -1;
     for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
     run x = {.r = r, .c = c, .cell = &c->cells[cell], .row = row, .err = &why};
     x.g = &c->geometries[x.cell->geometry];
-
-    kv_rc rc = bind_sides(&x, &refused);
-    if (rc == KV_OK && !refused) {
-        rc = open_images(&x);
-        if (rc == KV_OK) rc = probe_both(&x);
-        if (rc == KV_OK) rc = move_all(&x);
-        if (rc == KV_OK) rc = decode_all(&x);
-        close_images(&x);
-        row->ran = true;
+    if (x.cell->check == KV_CHECK_CODEC) {
+        const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)x.cell->src);
+        rc = kv_codec_cell_run(r, c, &p, x.g, row, &why);
+    } else if (x.cell->check == KV_CHECK_MOVE) {
+        const kv_move_point p = kv_move_point_at(&c->codec, (size_t)x.cell->src);
+        rc = kv_move_cell_run(r, c, &p, x.g, row, &why);
+    } else {
+        rc = run_pair(&x);
     }
-    if (rc != KV_OK)
-        mark_failed(row, rc, &why);
-    else
-        row->verdict = (int32_t)kv_grade(refused, row->converts, x.g->tokens == 0, row->observed);
+    if (rc != KV_OK) mark_failed(row, rc, &why);
     return KV_OK;
 }
 
@@ -388,7 +405,7 @@ void kv_runner_free(kv_runner *r)
 #define NS_CELL 300000 /* a cell, however small */
 #define NS_ROUND 1500  /* a payload of a cell, however small */
 
-kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err)
+static kv_rc plan_pair(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err)
 {
     kv_row row = {0};
     bool refused = false;
@@ -421,4 +438,17 @@ kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err
     }
     *out = n;
     return KV_OK;
+}
+
+kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err)
+{
+    const kv_cell *at = &c->cells[cell];
+    const kv_geometry *g = &c->geometries[at->geometry];
+    if (at->check == KV_CHECK_PAIR) return plan_pair(c, cell, out, err);
+    if (at->check == KV_CHECK_CODEC) {
+        const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)at->src);
+        return kv_codec_cell_plan(&c->codec, &p, g, out, err);
+    }
+    const kv_move_point p = kv_move_point_at(&c->codec, (size_t)at->src);
+    return kv_move_cell_plan(&c->codec, &p, g, out, err);
 }

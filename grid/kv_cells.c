@@ -152,6 +152,7 @@ static kv_rc read_pairs(const kv_campaign *c, const char *where, pair_list *out,
 {
     const json_t *v = json_object_get(c->spec, "pairs");
     const char *word = json_string_value(v);
+    if (v == NULL && c->codec.present) return KV_OK; /* the codec alone */
     if (word != NULL && strcmp(word, "all-ordered") == 0) return all_ordered(&c->catalogue, out, err);
     if (word != NULL && strcmp(word, "published") == 0) return published(&c->catalogue, where, out, err);
     if (json_is_array(v) && json_array_size(v) > 0) return listed(&c->catalogue, v, where, out, err);
@@ -182,33 +183,61 @@ static void sort_tails(const kv_campaign *c, kv_tail out[KV_TAIL_COUNT])
 }
 
 /* Whether a cell belongs to this run's part: by a hash of its number, so that parts are alike whatever the
- * pairs are (docs/certificate.md). Tail is the place in the sorted list of tails. */
-static bool in_part(const kv_campaign *c, size_t geometry, const named_pair *p, size_t tail)
+ * pairs are (docs/certificate.md). */
+static bool in_part(const kv_campaign *c, uint64_t number)
 {
-    const uint64_t n = c->catalogue.n,
-                   number = ((geometry * n + (uint64_t)p->src) * n + (uint64_t)p->dst) * c->n_tails + tail;
     const uint64_t hash = number * 2654435761U & 0xFFFFFFFFU;
     return (int64_t)(hash / 65536 % (uint64_t)c->parts) + 1 == c->part;
+}
+
+/* Number of a pair's cell; tail is the place in the sorted list of tails. */
+static uint64_t pair_number(const kv_campaign *c, size_t geometry, const named_pair *p, size_t tail)
+{
+    const uint64_t n = c->catalogue.n;
+    return ((geometry * n + (uint64_t)p->src) * n + (uint64_t)p->dst) * c->n_tails + tail;
+}
+
+/* Number of a cell of another check: its place among all cells of that check, far from each other. */
+static uint64_t point_number(kv_check k, size_t geometry, size_t points, size_t point)
+{
+    return ((uint64_t)k + 1) * 1000003 + geometry * points + point;
+}
+
+static void fill_points(kv_campaign *c, kv_check k, size_t points)
+{
+    for (size_t g = 0; g < c->n_geometries; g++)
+        for (size_t i = 0; i < points; i++)
+            if (in_part(c, point_number(k, g, points, i)))
+                c->cells[c->n_cells++] = (kv_cell){(int32_t)k, (int32_t)i, 0, (int32_t)g, (int32_t)c->tails[0]};
+}
+
+static void fill_pairs(kv_campaign *c, const named_pair *pairs, size_t n_pairs)
+{
+    kv_tail tails[KV_TAIL_COUNT] = {KV_TAIL_STALE};
+    sort_tails(c, tails);
+    for (size_t g = 0; g < c->n_geometries; g++)
+        for (size_t p = 0; p < n_pairs; p++)
+            for (size_t t = 0; t < c->n_tails; t++)
+                if (in_part(c, pair_number(c, g, &pairs[p], t)))
+                    c->cells[c->n_cells++] =
+                        (kv_cell){KV_CHECK_PAIR, pairs[p].src, pairs[p].dst, (int32_t)g, (int32_t)tails[t]};
 }
 
 static kv_rc fill_cells(kv_campaign *c, const named_pair *pairs, size_t n_pairs, const char *where, kv_err *err)
 {
     int64_t n = 0;
-    kv_tail tails[KV_TAIL_COUNT] = {KV_TAIL_STALE};
-    sort_tails(c, tails);
-    if (!kv_mul_i64((int64_t)n_pairs, (int64_t)c->n_geometries, &n) || !kv_mul_i64(n, (int64_t)c->n_tails, &n) ||
-        n > CELLS_MAX)
+    const size_t codec = kv_codec_point_count(&c->codec), move = kv_move_point_count(&c->codec);
+    if (!kv_mul_i64((int64_t)n_pairs, (int64_t)c->n_tails, &n) || !kv_add_i64(n, (int64_t)(codec + move), &n) ||
+        !kv_mul_i64(n, (int64_t)c->n_geometries, &n) || n > CELLS_MAX)
         return KV_FAIL(err, KV_EFORMAT, "%s: %zu pairs x %zu geometries are more than %d cells", where, n_pairs,
                        c->n_geometries, CELLS_MAX);
     if (n == 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: the campaign has no cell (fewer than two layouts are selected)", where);
     c->cells = kv_alloc((size_t)n, sizeof *c->cells);
     if (c->cells == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " cells", n);
-    for (size_t g = 0; g < c->n_geometries; g++)
-        for (size_t p = 0; p < n_pairs; p++)
-            for (size_t t = 0; t < c->n_tails; t++)
-                if (in_part(c, g, &pairs[p], t))
-                    c->cells[c->n_cells++] = (kv_cell){pairs[p].src, pairs[p].dst, (int32_t)g, (int32_t)tails[t]};
+    fill_points(c, KV_CHECK_CODEC, codec);
+    fill_points(c, KV_CHECK_MOVE, move);
+    fill_pairs(c, pairs, n_pairs);
     if (c->n_cells == 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: part %" PRId64 " of %" PRId64 " holds no cell: the campaign has %" PRId64,
                        where, c->part, c->parts, n);

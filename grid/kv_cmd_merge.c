@@ -156,14 +156,21 @@ static kv_rc build_whole(merge *m)
 /* Which cell of the whole a row is, searching on from cell `from` (rows and cells have one order). */
 static size_t cell_of(const merge *m, const json_t *row, size_t from)
 {
-    const char *pair = json_string_value(json_object_get(row, "pair_id"));
-    const char *tail = json_string_value(json_object_get(json_object_get(row, "params"), "tail"));
-    for (size_t i = from; pair != NULL && i < m->whole.n_cells; i++) {
+    const char *pair = json_string_value(json_object_get(row, "pair_id")),
+               *check = json_string_value(json_object_get(row, "check"));
+    const json_t *params = json_object_get(row, "params");
+    for (size_t i = from; pair != NULL && check != NULL && i < m->whole.n_cells; i++) {
         const kv_cell *c = &m->whole.cells[i];
         char id[KV_PAIR_ID_TEXT];
-        if (c->geometry != json_integer_value(json_object_get(row, "geometry"))) continue;
+        if (c->geometry != json_integer_value(json_object_get(row, "geometry")) ||
+            strcmp(check, kv_check_name((kv_check)c->check)) != 0)
+            continue;
         kv_cell_pair_id(&m->whole, c, id);
-        if (strcmp(id, pair) == 0 && (tail == NULL || strcmp(tail, kv_tail_name((kv_tail)c->tail)) == 0)) return i;
+        if (strcmp(id, pair) != 0) continue;
+        json_t *own = kv_row_params_new(&m->whole, c);
+        const bool same = own != NULL && json_equal(own, params);
+        json_decref(own);
+        if (same) return i;
     }
     return m->whole.n_cells;
 }
@@ -178,7 +185,8 @@ static kv_rc take_row(merge *m, size_t i, const json_t *doc, const json_t *row, 
     if (kv_pack_has(m->rows, (int64_t)*at))
         return KV_FAIL(m->err, KV_EFORMAT, "%s (%s) holds the cell %s again: two parts overlap", m->o->positional[i],
                        part_text(doc), json_string_value(json_object_get(row, "pair_id")));
-    const kv_rc rc = kv_row_of_json(row, (int64_t)(*at)++, &r, m->err);
+    const kv_check check = (kv_check)m->whole.cells[*at].check;
+    const kv_rc rc = kv_row_of_json(row, check, (int64_t)(*at)++, &r, m->err);
     return rc == KV_OK ? kv_pack_put(m->rows, &r, m->err) : rc;
 }
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "grid/kv_row_codec.h"
 #include "grid/kv_row_fields.h"
 
 /* ---- one row ---------------------------------------------------------------------------- */
@@ -13,7 +14,8 @@ enum {
     SAME_DIGEST = 4,    /* and the same digest */
     REASON_DERIVED = 8, /* what kv_pair_frontier says */
     REASON_GIVEN = 16,
-    FAILED_AT = 32
+    FAILED_AT = 32,
+    HAS_CODEC = 64
 };
 #define NUMBER_BYTES 10 /* the longest number */
 
@@ -52,6 +54,7 @@ static void derive_reason(const kv_campaign *c, int64_t cell, char out[KV_REASON
     const kv_cell *at = &c->cells[cell];
     kv_layout_frontier f;
     out[0] = '\0';
+    if (at->check != KV_CHECK_PAIR) return;
     if (kv_pair_frontier(c->catalogue.item[at->src], c->catalogue.item[at->dst], &c->geometries[at->geometry], &f, out,
                          NULL) != KV_OK)
         out[0] = '\0';
@@ -65,6 +68,7 @@ static unsigned flags_of(const kv_campaign *c, const kv_row *row)
     if (memcmp(row->decoded, row->reference, sizeof row->decoded) == 0) flags |= SAME_TOKENS;
     if (strcmp(row->logits_digest, row->reference_digest) == 0) flags |= SAME_DIGEST;
     if (row->failed_at[0] != '\0') flags |= FAILED_AT;
+    if (row->has_codec) flags |= HAS_CODEC;
     if (row->reason[0] == '\0') return flags;
     if (row->verdict == KV_VERDICT_REFUSED) {
         derive_reason(c, row->cell, reason);
@@ -82,6 +86,16 @@ static kv_rc put_decode(const kv_row *row, unsigned flags, kv_buf *out, kv_err *
     return rc;
 }
 
+static kv_rc put_codec(const kv_row *row, kv_buf *out, kv_err *err)
+{
+    int64_t numbers[KV_ROW_CODEC_NUMBERS];
+    kv_rc rc = KV_OK;
+    kv_row_codec_numbers(row, numbers);
+    for (int i = 0; rc == KV_OK && i < KV_ROW_CODEC_NUMBERS; i++)
+        rc = put_number((uint64_t)(numbers[i] - KV_ROW_CODEC_LEAST), out, err);
+    return rc == KV_OK ? kv_buf_append(out, row->codec.digest, sizeof row->codec.digest, err) : rc;
+}
+
 kv_rc kv_row_pack(const kv_campaign *c, const kv_row *row, kv_buf *out, kv_err *err)
 {
     const unsigned flags = flags_of(c, row);
@@ -92,6 +106,7 @@ kv_rc kv_row_pack(const kv_campaign *c, const kv_row *row, kv_buf *out, kv_err *
     if (rc == KV_OK && (flags & HAS_DECODE) != 0) rc = put_decode(row, flags, out, err);
     if (rc == KV_OK && (flags & REASON_GIVEN) != 0) rc = put_text(row->reason, out, err);
     if (rc == KV_OK && (flags & FAILED_AT) != 0) rc = put_text(row->failed_at, out, err);
+    if (rc == KV_OK && (flags & HAS_CODEC) != 0) rc = put_codec(row, out, err);
     return rc;
 }
 
@@ -155,6 +170,18 @@ static bool take_decode(taker *t, unsigned flags, kv_row *r)
     return (flags & SAME_DIGEST) != 0 || take_digest(t, r->reference_digest);
 }
 
+static bool take_codec(taker *t, kv_row *r)
+{
+    int64_t numbers[KV_ROW_CODEC_NUMBERS];
+    uint64_t v;
+    for (int i = 0; i < KV_ROW_CODEC_NUMBERS; i++) {
+        if (!take_number(t, &v)) return false;
+        numbers[i] = (int64_t)v + KV_ROW_CODEC_LEAST;
+    }
+    r->has_codec = true;
+    return kv_row_codec_set_numbers(r, numbers) && take_bytes(t, r->codec.digest, sizeof r->codec.digest);
+}
+
 static bool take_row(const kv_campaign *c, taker *t, kv_row *r)
 {
     uint64_t cell, flags, v;
@@ -168,7 +195,8 @@ static bool take_row(const kv_campaign *c, taker *t, kv_row *r)
     if ((flags & HAS_DECODE) != 0 && !take_decode(t, (unsigned)flags, r)) return false;
     if ((flags & REASON_DERIVED) != 0) derive_reason(c, r->cell, r->reason);
     if ((flags & REASON_GIVEN) != 0 && !take_text(t, r->reason, sizeof r->reason)) return false;
-    return (flags & FAILED_AT) == 0 || take_text(t, r->failed_at, sizeof r->failed_at);
+    if ((flags & FAILED_AT) != 0 && !take_text(t, r->failed_at, sizeof r->failed_at)) return false;
+    return (flags & HAS_CODEC) == 0 || take_codec(t, r);
 }
 
 kv_rc kv_row_unpack(const kv_campaign *c, const void *bytes, size_t n, kv_row *out, kv_err *err)

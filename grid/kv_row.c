@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/kv_row_codec.h"
+
 void kv_row_set_get(kv_row_set rows, size_t cell, kv_row *out)
 {
     rows.get(rows.ctx, (int64_t)cell, out);
@@ -39,8 +41,17 @@ bool kv_row_ran(const kv_row *r)
 
 json_t *kv_row_params_new(const kv_campaign *c, const kv_cell *cell)
 {
-    if (c->n_tails < 2) return json_object();
+    if (cell->check == KV_CHECK_CODEC) {
+        const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)cell->src);
+        return kv_codec_point_params_new(&p);
+    }
+    if (c->n_tails < 2 || cell->check != KV_CHECK_PAIR) return json_object();
     return json_pack("{s:s}", "tail", kv_tail_name((kv_tail)cell->tail));
+}
+
+const char *kv_row_obs_name(kv_check check, int i)
+{
+    return check == KV_CHECK_CODEC ? kv_codec_obs_name((kv_codec_obs)i) : kv_obs_name((kv_obs)i);
 }
 
 /* A number, a truth value or a list; null for rows that did not run. */
@@ -126,15 +137,15 @@ json_t *kv_row_json_new(const kv_campaign *c, const kv_row *r)
     kv_cell_pair_id(c, cell, id);
     json_t *observations = json_object();
     for (int i = 0; observations != NULL && i < KV_OBS_COUNT; i++)
-        json_object_set_new(observations, kv_obs_name((kv_obs)i), tri(r->observed[i]));
+        json_object_set_new(observations, kv_row_obs_name((kv_check)cell->check, i), tri(r->observed[i]));
     return json_pack(
-        "{s:s,s:s,s:s,s:s,s:i,s:o,s:b,s:s,s:o,s:o,s:o,s:o,s:{s:o,s:o},s:o,s:o}", "check", "pair", "pair_id", id, "src",
-        c->catalogue.item[cell->src]->name, "dst", c->catalogue.item[cell->dst]->name, "geometry", cell->geometry,
-        "params", kv_row_params_new(c, cell), "same_image", r->same_image, "verdict",
-        kv_verdict_name((kv_verdict)r->verdict), "error_class",
+        "{s:s,s:s,s:s,s:s,s:i,s:o,s:b,s:s,s:o,s:o,s:o,s:o,s:{s:o,s:o},s:o,s:o}", "check",
+        kv_check_name((kv_check)cell->check), "pair_id", id, "src", kv_cell_side(c, cell, 0), "dst",
+        kv_cell_side(c, cell, 1), "geometry", cell->geometry, "params", kv_row_params_new(c, cell), "same_image",
+        r->same_image, "verdict", kv_verdict_name((kv_verdict)r->verdict), "error_class",
         r->error_class >= 0 ? json_string(kv_errclass_name((kv_errclass)r->error_class)) : json_null(), "frontier_code",
         refused ? json_string(kv_layout_frontier_name((kv_layout_frontier)r->frontier)) : json_null(),
         "frontier_reason", refused ? json_string(r->reason) : json_null(), "transformations", word_list(r->words),
         "native_bytes", "src", number(r, r->native_bytes[0]), "dst", number(r, r->native_bytes[1]), "observations",
-        observations, "proof", proof(c, r));
+        observations, "proof", cell->check == KV_CHECK_CODEC ? kv_row_codec_proof_new(c, r) : proof(c, r));
 }

@@ -12,6 +12,19 @@
 /* An observation: made and false, made and true, or not made. */
 typedef enum { KV_FALSE = 0, KV_TRUE = 1, KV_NULL = 2 } kv_tri;
 
+/* What a codec cell measured. */
+typedef struct {
+    int64_t rows, encoded_rows;      /* rows of one head in all; of them, rows that were encoded */
+    int64_t blocks, overflow_blocks; /* encoded; of them, kept uncompressed as their outliers did not fit the slot */
+    int64_t outliers, saturated;     /* values kept as fp16; t and norm fields held at the fp16 range */
+    int64_t stored_bytes, plain_bytes;
+    int32_t has_l2, has_worst, has_cosine; /* false: not finite, or divided by 0 */
+    int64_t l2_ppm;                        /* relative L2 error */
+    int64_t worst_ppm;                     /* largest error against the largest magnitude */
+    int64_t cosine_ppm;
+    uint8_t digest[3][2][KV_HASH_BYTES]; /* codes, slots, values; as made, and by the reference */
+} kv_row_codec;
+
 /* Everything a row holds beyond its cell. Plain data of fixed size: ranks run the same binary. Numbers are
  * null in the JSON where `ran` is false. */
 typedef struct {
@@ -33,6 +46,8 @@ typedef struct {
     char logits_digest[KV_HASH_HEX], reference_digest[KV_HASH_HEX];
     int32_t converts, values_preserved, finite; /* detail of rows whose element types differ */
     int64_t worst_ppm;
+    int32_t has_codec; /* of a codec cell that ran: */
+    kv_row_codec codec;
     char reason[KV_REASON_TEXT]; /* of a frontier; or what failed */
     char failed_at[160];         /* rank, host, device of a failure */
 } kv_row;
@@ -51,11 +66,14 @@ kv_verdict kv_grade(bool refused, bool elements_differ, bool empty, const int32_
 /* True for a row that ran: neither REFUSED nor UNPROVEN nor FAILED. */
 bool kv_row_ran(const kv_row *r);
 
+/* Name of observation i of a row of that check. */
+const char *kv_row_obs_name(kv_check check, int i);
+
 /* A new JSON object, field by field as in docs/certificate.md; NULL when memory is out. */
 json_t *kv_row_json_new(const kv_campaign *c, const kv_row *r) KV_MUST_USE;
-/* The inverse, for a row of a verified certificate that is of cell number `cell`. */
-kv_rc kv_row_of_json(const json_t *row, int64_t cell, kv_row *out, kv_err *err) KV_MUST_USE;
-/* {} or {"tail": ...}; NULL when memory is out. */
+/* The inverse, for a row of a verified certificate that is of cell number `cell` of check `check`. */
+kv_rc kv_row_of_json(const json_t *row, kv_check check, int64_t cell, kv_row *out, kv_err *err) KV_MUST_USE;
+/* {}, {"tail": ...} or what varies in a codec cell; NULL when memory is out. */
 json_t *kv_row_params_new(const kv_campaign *c, const kv_cell *cell) KV_MUST_USE;
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "grid/kv_row.h"
+#include "grid/kv_row_codec.h"
 
 static int64_t number(const json_t *obj, const char *key)
 {
@@ -87,22 +88,24 @@ static bool take_proof(const json_t *proof, kv_row *r)
                      sizeof r->reference_digest);
 }
 
-kv_rc kv_row_of_json(const json_t *row, int64_t cell, kv_row *out, kv_err *err)
+kv_rc kv_row_of_json(const json_t *row, kv_check check, int64_t cell, kv_row *out, kv_err *err)
 {
     kv_row r;
     const json_t *bytes = json_object_get(row, "native_bytes"), *seen = json_object_get(row, "observations");
     memset(&r, 0, sizeof r);
     r.cell = cell;
     for (int i = 0; i < KV_OBS_COUNT; i++) {
-        const json_t *v = json_object_get(seen, kv_obs_name((kv_obs)i));
+        const json_t *v = json_object_get(seen, kv_row_obs_name(check, i));
         r.observed[i] = json_is_true(v) ? KV_TRUE : json_is_false(v) ? KV_FALSE : KV_NULL;
     }
     r.native_bytes[0] = number(bytes, "src");
     r.native_bytes[1] = number(bytes, "dst");
     r.same_image = truth(row, "same_image");
-    r.ran = json_is_integer(json_object_get(json_object_get(row, "proof"), "positions_checked"));
+    const json_t *proof = json_object_get(row, "proof");
+    const char *measured = check == KV_CHECK_CODEC ? "rows" : "positions_checked";
+    r.ran = json_is_integer(json_object_get(proof, measured));
     if (!take_verdict(row, &r) || !take_words(json_object_get(row, "transformations"), &r.words) ||
-        !take_proof(json_object_get(row, "proof"), &r) ||
+        !(check == KV_CHECK_CODEC ? kv_row_codec_of_proof(proof, &r) : take_proof(proof, &r)) ||
         !take_text(json_object_get(row, "frontier_reason"), r.reason, sizeof r.reason))
         return KV_FAIL(err, KV_EFORMAT, "a row of cell %lld cannot be read back", (long long)cell);
     *out = r;

@@ -17,10 +17,10 @@ typedef struct {
     int32_t rank, other;
 } second_look;
 
-/* NOT_EXACT without a change of element types: the index algebra says that it must be exact. */
+/* NOT_EXACT without a change of element types or a codec: the index algebra says that it must be exact. */
 static bool unexpected(const kv_row *r)
 {
-    return r->verdict == KV_VERDICT_NOT_EXACT && !r->converts;
+    return r->verdict == KV_VERDICT_NOT_EXACT && !r->converts && !r->has_codec;
 }
 
 /* A sample that depends on the cell alone. */

@@ -59,8 +59,10 @@ static kv_rc view_observations(const json_t *row, size_t at, kv_view *v, kv_err 
 {
     const json_t *made = json_object_get(row, "observations"), *proof = json_object_get(row, "proof");
     const json_t *detail = json_object_get(proof, "detail"), *agrees = json_object_get(proof, "gather_agrees");
+    kv_check check = KV_CHECK_PAIR;
+    (void)kv_check_parse(v->check, &check);
     for (int i = 0; i < KV_OBS_COUNT; i++)
-        if (!tri_of(json_object_get(made, kv_obs_name((kv_obs)i)), &v->seen[i]))
+        if (!tri_of(json_object_get(made, kv_row_obs_name(check, i)), &v->seen[i]))
             return wrong(at, "observations", "true, false or null for each", err);
     v->converts = json_is_object(detail);
     v->seen[KV_SEEN_GATHER] = v->seen[KV_SEEN_VALUES] = KV_NULL;
@@ -93,9 +95,9 @@ out:
 kv_rc kv_view_of_row(const kv_campaign *c, const kv_row *row, kv_view *out, json_t **params, kv_err *err)
 {
     const kv_cell *cell = &c->cells[row->cell];
-    kv_view v = {.check = "pair",
-                 .src = c->catalogue.item[cell->src]->name,
-                 .dst = c->catalogue.item[cell->dst]->name,
+    kv_view v = {.check = kv_check_name((kv_check)cell->check),
+                 .src = kv_cell_side(c, cell, 0),
+                 .dst = kv_cell_side(c, cell, 1),
                  .geometry = (size_t)cell->geometry,
                  .verdict = (kv_verdict)row->verdict};
     v.params = *params = kv_row_params_new(c, cell);

@@ -121,6 +121,7 @@ typedef enum {
     KV_W_LAYER_MOVE,
     KV_W_LAYER_SPLIT,
     KV_W_PAGE_PAD,
+    KV_W_PAGE_REMAP, /* of sealed pages; no two layouts have it */
     KV_W_REBLOCK,
     KV_W_REQUANTIZE,
     KV_W_TOKEN_DEVECTORIZE,

@@ -32,6 +32,7 @@ const char *kv_layout_word_name(kv_layout_word w)
                                                   "layer_move",
                                                   "layer_split",
                                                   "page_pad",
+                                                  "page_remap",
                                                   "reblock",
                                                   "requantize",
                                                   "token_devectorize",
