@@ -128,10 +128,12 @@ typedef struct {
     void (*decode)(kv_codec_work *w, const kv_codec_codes *codes, float *x);
     /* c[n][d_eff] = projection of x[n][dim] onto the basis (step 1 of the encoder), for the skeleton fit. */
     void (*project)(kv_codec_work *w, const float *x, int64_t n, float *c);
-    /* out[n] = dot of each point with one centre. */
+    /* The parts of k-means. out[n] = dot of each point with one centre. */
     void (*dots)(const kv_codec_points *points, const float *center, float *out);
     /* For each point the first of k centres with the largest |dot|, and that dot; (0, NaN) where no dot is a number. */
     void (*nearest)(const kv_codec_points *points, const float *centers, int32_t k, uint32_t *seg, float *dot);
+    /* sum[a] = sum[a] + factor * row[a]. */
+    void (*add)(float *sum, const float *row, float factor, int32_t d);
 } kv_codec_variant;
 
 /* All variants of this build, the reference first, ended by name NULL. */

@@ -23,10 +23,9 @@ static int64_t count_rows(const float *c, const float *weights, int64_t n, int32
 {
     int64_t count = 0;
     for (int64_t i = 0; i < n; i++) {
-        bool counts = false;
-        for (int32_t a = 0; a < d; a++)
-            if (kv_codec_abs(c[i * d + a]) > KV_CODEC_EPS) counts = true;
-        if (counts && (weights == NULL || weights[i] > 0.0f)) count++;
+        int32_t a = 0;
+        while (a < d && !(kv_codec_abs(c[i * d + a]) > KV_CODEC_EPS)) a++;
+        if (a < d && (weights == NULL || weights[i] > 0.0f)) count++;
     }
     return count;
 }
@@ -116,10 +115,8 @@ static void update(kmeans *m, float *centers, float *sums)
     for (int64_t i = 0; i < m->points.n; i++) {
         const float *row = m->rows + i * d, dot = m->dot[i];
         const float side = dot != dot ? dot : kv_num_float((kv_num_bits(dot) & 0x80000000u) | 0x3F800000u);
-        const float factor = kv_num_mul(m->weight[i], side);
-        float *sum = sums + (int64_t)m->seg[i] * d;
         m->mass[m->seg[i]] = kv_num_add(m->mass[m->seg[i]], m->weight[i]);
-        for (int32_t a = 0; a < d; a++) sum[a] = kv_num_add(sum[a], kv_num_mul(factor, row[a]));
+        m->v->add(sums + (int64_t)m->seg[i] * d, row, kv_num_mul(m->weight[i], side), d);
     }
     for (int32_t g = 0; g < m->k; g++) {
         const float *sum = sums + (int64_t)g * d, length = kv_codec_sqrt(kv_codec_dot(sum, sum, d));

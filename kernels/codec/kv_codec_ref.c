@@ -87,7 +87,7 @@ static void encode_row(kv_codec_work *w, const float *x, int64_t row, kv_codec_c
     if (out->res_norm != NULL) out->res_norm[row] = length;
 }
 
-static void encode(kv_codec_work *w, const float *x, int64_t n, kv_codec_codes *codes)
+void kv_codec_reference_encode(kv_codec_work *w, const float *x, int64_t n, kv_codec_codes *codes)
 {
     codes->n = n;
     codes->outliers = 0;
@@ -117,7 +117,7 @@ static void decode_row(kv_codec_work *w, const kv_codec_codes *codes, int64_t ro
     }
 }
 
-static void decode(kv_codec_work *w, const kv_codec_codes *codes, float *x)
+void kv_codec_reference_decode(kv_codec_work *w, const kv_codec_codes *codes, float *x)
 {
     int64_t first = 0;
     for (int64_t i = 0; i < codes->n; i++) {
@@ -126,17 +126,18 @@ static void decode(kv_codec_work *w, const kv_codec_codes *codes, float *x)
     }
 }
 
-static void project(kv_codec_work *w, const float *x, int64_t n, float *c)
+void kv_codec_reference_project(kv_codec_work *w, const float *x, int64_t n, float *c)
 {
     for (int64_t i = 0; i < n; i++) project_row(w, x + i * w->p.dim, c + i * w->p.d_eff);
 }
 
-static void dots(const kv_codec_points *points, const float *center, float *out)
+void kv_codec_reference_dots(const kv_codec_points *points, const float *center, float *out)
 {
     for (int64_t i = 0; i < points->n; i++) out[i] = kv_codec_dot(points->rows + i * points->d, center, points->d);
 }
 
-static void nearest(const kv_codec_points *points, const float *centers, int32_t k, uint32_t *seg, float *dot)
+void kv_codec_reference_nearest(const kv_codec_points *points, const float *centers, int32_t k, uint32_t *seg,
+                                float *dot)
 {
     for (int64_t i = 0; i < points->n; i++) {
         seg[i] = 0;
@@ -145,9 +146,7 @@ static void nearest(const kv_codec_points *points, const float *centers, int32_t
     }
 }
 
-static bool always(void)
+void kv_codec_reference_add(float *sum, const float *row, float factor, int32_t d)
 {
-    return true;
+    for (int32_t a = 0; a < d; a++) sum[a] = kv_num_add(sum[a], kv_num_mul(factor, row[a]));
 }
-
-const kv_codec_variant kv_codec_reference = {"reference", always, encode, decode, project, dots, nearest};

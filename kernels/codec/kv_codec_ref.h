@@ -2,8 +2,8 @@
 #ifndef KV_CODEC_REF_H
 #define KV_CODEC_REF_H
 
-#include "kernels/codec/kv_codec.h"
+#include "kernels/codec/kv_codec_simd.h"
 
-extern const kv_codec_variant kv_codec_reference;
+KV_CODEC_SIMD_DECLARE(reference);
 
 #endif
