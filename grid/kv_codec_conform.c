@@ -5,62 +5,48 @@
 #include <string.h>
 
 #include "base/kv_file.h"
-#include "grid/kv_codec_compare.h"
+#include "grid/kv_codec_conform_int.h"
 #include "kernels/codec/kv_codec_kmeans.h"
 #include "kernels/codec/kv_codec_step.h"
-#include "kernels/codec/kv_codec_vectors.h"
 
-#define FILE_LIMIT ((size_t)1 << 30)
-
-/* One case while it is looked at. */
-typedef struct {
-    const char *name;
-    const json_t *entry; /* of index.json */
-    kv_codec_vector v;
-    const kv_codec_variant *variant;
-    kv_codec_conform_told told;
-    void *user;
-    kv_codec_conform_sum *sum;
-    int64_t differences;
-} conform_case;
-
-static void tell(conform_case *c, const char *field, const char *what)
+void kv_conform_tell(kv_conform_case *c, const char *field, const char *what)
 {
     char full[KV_CODEC_CONFORM_TEXT];
-    snprintf(full, sizeof full, "%s %s", c->variant->name, field);
+    snprintf(full, sizeof full, "%s %s", c->who, field);
     c->told(c->user, c->name, full, what);
     c->differences++;
     c->sum->fields++;
 }
 
-static void hold(conform_case *c, const char *field, kv_codec_as as, const void *got, const void *want, int64_t n)
+void kv_conform_hold(kv_conform_case *c, const char *field, kv_codec_as as, const void *got, const void *want,
+                     int64_t n)
 {
     char text[KV_CODEC_COMPARE_TEXT];
-    if (!kv_codec_compare(as, got, want, n, text)) tell(c, field, text);
+    if (!kv_codec_compare(as, got, want, n, text)) kv_conform_tell(c, field, text);
 }
 
-/* Encoder output against sections 7 to 13 and 15. */
-static void hold_codes(conform_case *c, const kv_codec_codes *got)
+void kv_conform_hold_codes(kv_conform_case *c, const kv_codec_codes *got)
 {
     const kv_codec_codes *want = &c->v.want;
     const int64_t n = c->v.n, o = got->outliers < want->outliers ? got->outliers : want->outliers;
     char text[64];
-    hold(c, "seg_id", KV_CODEC_AS_U32, got->seg_id, want->seg_id, n);
-    hold(c, "t", KV_CODEC_AS_F16, got->t, want->t, n);
-    hold(c, "norm", KV_CODEC_AS_F16, got->norm, want->norm, n);
-    hold(c, "residual", KV_CODEC_AS_U8, got->residual, want->residual, n * kv_codec_row_bytes(&c->v.params));
-    hold(c, "outlier_count", KV_CODEC_AS_U32, got->outlier_count, want->outlier_count, n);
-    hold(c, "outlier_idx", KV_CODEC_AS_U16, got->outlier_idx, want->outlier_idx, o);
-    hold(c, "outlier_val", KV_CODEC_AS_F16, got->outlier_val, want->outlier_val, o);
-    hold(c, "res_norm", KV_CODEC_AS_F32, got->res_norm, want->res_norm, n);
+    kv_conform_hold(c, "seg_id", KV_CODEC_AS_U32, got->seg_id, want->seg_id, n);
+    kv_conform_hold(c, "t", KV_CODEC_AS_F16, got->t, want->t, n);
+    kv_conform_hold(c, "norm", KV_CODEC_AS_F16, got->norm, want->norm, n);
+    kv_conform_hold(c, "residual", KV_CODEC_AS_U8, got->residual, want->residual, n * kv_codec_row_bytes(&c->v.params));
+    if (got->res_norm != NULL) kv_conform_hold(c, "res_norm", KV_CODEC_AS_F32, got->res_norm, want->res_norm, n);
+    if (c->without_outliers) return;
+    kv_conform_hold(c, "outlier_count", KV_CODEC_AS_U32, got->outlier_count, want->outlier_count, n);
+    kv_conform_hold(c, "outlier_idx", KV_CODEC_AS_U16, got->outlier_idx, want->outlier_idx, o);
+    kv_conform_hold(c, "outlier_val", KV_CODEC_AS_F16, got->outlier_val, want->outlier_val, o);
     if (got->outliers != want->outliers) {
         snprintf(text, sizeof text, "got %" PRId64 ", want %" PRId64, got->outliers, want->outliers);
-        tell(c, "outliers", text);
+        kv_conform_tell(c, "outliers", text);
     }
 }
 
 /* Decodes the file's codes with norm and metric replaced where the file has section 16. */
-static kv_rc hold_decoded(conform_case *c, kv_codec_work *w, float *x, kv_err *err)
+static kv_rc hold_decoded(kv_conform_case *c, kv_codec_work *w, float *x, kv_err *err)
 {
     const int64_t count = c->v.n * c->v.params.dim;
     kv_codec_params p = c->v.params;
@@ -68,7 +54,7 @@ static kv_rc hold_decoded(conform_case *c, kv_codec_work *w, float *x, kv_err *e
     kv_codec_codes codes = {0}, mixed = c->v.want;
     kv_rc rc = KV_OK;
     c->variant->decode(w, &c->v.want, x);
-    hold(c, "decoded", KV_CODEC_AS_F32, x, c->v.decoded, count);
+    kv_conform_hold(c, "decoded", KV_CODEC_AS_F32, x, c->v.decoded, count);
     if (c->v.decoded_res_norm == NULL) return KV_OK;
     p.metric = KV_CODEC_MSE;
     KV_TRY(rc, out, kv_codec_work_new(&p, &c->v.skeleton, &mse, err));
@@ -76,7 +62,7 @@ static kv_rc hold_decoded(conform_case *c, kv_codec_work *w, float *x, kv_err *e
     c->variant->encode(mse, c->v.x, c->v.n, &codes);
     mixed.norm = codes.norm;
     c->variant->decode(mse, &mixed, x);
-    hold(c, "decoded_with_residual_norm", KV_CODEC_AS_F32, x, c->v.decoded_res_norm, count);
+    kv_conform_hold(c, "decoded_with_residual_norm", KV_CODEC_AS_F32, x, c->v.decoded_res_norm, count);
 out:
     kv_codec_codes_free(&codes);
     kv_codec_work_free(mse);
@@ -84,7 +70,7 @@ out:
 }
 
 /* k-means on the projections again: section 5, bit for bit. */
-static kv_rc hold_refit(conform_case *c, kv_codec_work *w, kv_err *err)
+static kv_rc hold_refit(kv_conform_case *c, kv_codec_work *w, kv_err *err)
 {
     const json_t *stage1 = json_object_get(c->entry, "stage1");
     const json_t *asked = json_object_get(c->entry, "k_requested"), *most = json_object_get(stage1, "kmeans_max_iter");
@@ -109,13 +95,13 @@ static kv_rc hold_refit(conform_case *c, kv_codec_work *w, kv_err *err)
     c->sum->refits++;
     if (rc == KV_OK && k_eff == c->v.params.k) {
         for (int32_t i = 0; i < k_eff * e; i++) stored[i] = kv_codec_h(centers[i]);
-        hold(c, "centers", KV_CODEC_AS_F16, stored, c->v.skeleton.centers, (int64_t)k_eff * e);
+        kv_conform_hold(c, "centers", KV_CODEC_AS_F16, stored, c->v.skeleton.centers, (int64_t)k_eff * e);
     } else if (rc == KV_ENOMEM) {
         rc = KV_FAIL(err, KV_ENOMEM, "%s", why.text);
     } else {
         char text[KV_CODEC_CONFORM_TEXT];
         snprintf(text, sizeof text, "got %" PRId32 " centres, want %" PRId32 " %.400s", k_eff, c->v.params.k, why.text);
-        tell(c, "k_eff", text);
+        kv_conform_tell(c, "k_eff", text);
         rc = KV_OK;
     }
 out:
@@ -125,7 +111,7 @@ out:
     return rc;
 }
 
-static kv_rc run_variant(conform_case *c, kv_err *err)
+static kv_rc run_variant(kv_conform_case *c, kv_err *err)
 {
     kv_codec_work *w = NULL;
     kv_codec_codes codes = {0};
@@ -135,7 +121,7 @@ static kv_rc run_variant(conform_case *c, kv_err *err)
     KV_TRY(rc, out, kv_codec_work_new(&c->v.params, &c->v.skeleton, &w, err));
     KV_TRY(rc, out, kv_codec_codes_new(&c->v.params, c->v.n, true, &codes, err));
     c->variant->encode(w, c->v.x, c->v.n, &codes);
-    hold_codes(c, &codes);
+    kv_conform_hold_codes(c, &codes);
     KV_TRY(rc, out, hold_decoded(c, w, x, err));
     KV_TRY(rc, out, hold_refit(c, w, err));
 out:
@@ -146,7 +132,7 @@ out:
 }
 
 /* Whether the file has the sizes that index.json gives it (each where it does). */
-static kv_rc check_entry(const conform_case *c, kv_err *err)
+static kv_rc check_entry(const kv_conform_case *c, kv_err *err)
 {
     const kv_codec_params *p = &c->v.params;
     const struct {
@@ -163,24 +149,23 @@ static kv_rc check_entry(const conform_case *c, kv_err *err)
     return KV_OK;
 }
 
-/* Names in an index stay in its folder. */
-static bool is_plain_name(const char *name)
+bool kv_conform_plain_name(const char *name)
 {
     return name != NULL && *name != '\0' && *name != '.' && strchr(name, '/') == NULL;
 }
 
-static kv_rc run_case(const char *index, conform_case *c, kv_err *err)
+static kv_rc run_case(const char *index, kv_conform_case *c, kv_err *err)
 {
     kv_buf file = {0};
     const char *file_name = json_string_value(json_object_get(c->entry, "file"));
     char *path = NULL;
     kv_rc rc;
     c->name = json_string_value(json_object_get(c->entry, "name"));
-    if (c->name == NULL || !is_plain_name(file_name))
+    if (c->name == NULL || !kv_conform_plain_name(file_name))
         return KV_FAIL(err, KV_EFORMAT, "%s: a case has no name or no file of this folder", index);
     path = kv_path_beside(index, file_name);
     if (path == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a path");
-    KV_TRY(rc, out, kv_file_read(path, FILE_LIMIT, &file, err));
+    KV_TRY(rc, out, kv_file_read(path, KV_CONFORM_FILE_LIMIT, &file, err));
     rc = kv_codec_vector_parse(file.data, (int64_t)file.len, &c->v, err);
     if (rc != KV_OK) {
         kv_err_prefix(err, "%s: ", path);
@@ -188,7 +173,12 @@ static kv_rc run_case(const char *index, conform_case *c, kv_err *err)
     }
     KV_TRY(rc, out, check_entry(c, err));
     for (c->variant = kv_codec_variants(); c->variant->name != NULL; c->variant++)
-        if (c->variant->runs_here()) KV_TRY(rc, out, run_variant(c, err));
+        if (c->variant->runs_here()) {
+            c->who = c->variant->name;
+            KV_TRY(rc, out, run_variant(c, err));
+        }
+    c->who = "slot";
+    rc = kv_conform_slot(c, index, err);
 out:
     kv_buf_free(&file);
     kv_free(path);
@@ -204,7 +194,7 @@ static kv_rc read_index(const char *folder, char **path, json_t **out, kv_err *e
     *path = kv_alloc(n, 1);
     if (*path == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a path");
     snprintf(*path, n, "%s/index.json", folder);
-    KV_TRY(rc, out, kv_file_read(*path, FILE_LIMIT, &text, err));
+    KV_TRY(rc, out, kv_file_read(*path, KV_CONFORM_FILE_LIMIT, &text, err));
     *out = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &je);
     if (*out == NULL) {
         rc = KV_FAIL(err, KV_EFORMAT, "%s: line %d: %s", *path, je.line, je.text);
@@ -230,7 +220,7 @@ kv_rc kv_codec_conform(const char *folder, kv_codec_conform_told told,
     for (const kv_codec_variant *v = kv_codec_variants(); v->name != NULL; v++) sum.variants += v->runs_here();
     json_array_foreach(json_object_get(index, "cases"), i, entry)
     {
-        conform_case c = {.entry = entry, .told = told, .user = user, .sum = &sum};
+        kv_conform_case c = {.entry = entry, .told = told, .user = user, .sum = &sum};
         KV_TRY(rc, out, run_case(path, &c, err));
         sum.cases++;
         sum.differ += c.differences > 0;
