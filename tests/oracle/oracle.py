@@ -142,8 +142,8 @@ def arrange(arr, axes, lay, geo):
 
 
 def stretch_pages(arr, axes, lay, geo):
-    """Pads what stands after Tb to the page stride."""
-    if not lay["page_stride_bytes"]:
+    """Pads what stands after Tb to the page stride; an array without Tb has no pages."""
+    if not lay["page_stride_bytes"] or "Tb" not in axes:
         return arr
     size = ELEMENT_BYTES[element_of(lay, geo)]
     at = axes.index("Tb") + 1
@@ -174,6 +174,8 @@ def image_of(lay, geo, unit_layers):
         return per_layer([k, v], "L" not in lay["k_axes"])
     at = lay["k_axes"].index("KV") + (0 if "L" in lay["k_axes"] else 1)
     assert k.shape[:at] == v.shape[:at]
+    if "Tb" in k_axes[at:]:  # the pages lie inside K and inside V
+        k, v = stretch_pages(k, k_axes, lay, geo), stretch_pages(v, v_axes, lay, geo)
     head = k.shape[:at]
     rest = math.prod(k.shape[at:])
     both = np.stack([k.reshape(head + (rest,)), v.reshape(head + (rest,))], axis=at)
@@ -248,8 +250,11 @@ def words_of(src, dst, geo):
     same_normal = normal(src["k_axes"]) == normal(dst["k_axes"])
     if element_of(src, geo) != element_of(dst, geo):
         words.add("requantize")
-    if (src["block"] or 0) != (dst["block"] or 0):
+    blocks = [[lay["block"] if "Tb" in lay[key] else None for key in ("k_axes", "v_axes")] for lay in (src, dst)]
+    if blocks[0] != blocks[1]:
         words.add("reblock")
+    if any(src[key] != dst[key] for key in ("page_stride_bytes", "row_lanes")):
+        words.add("page_pad")
     if inter_s and not inter_d:
         words.add("kv_split")
     if inter_d and not inter_s:
@@ -678,6 +683,14 @@ def self_check(args):
     # block 1, layer 1, V, head 0, token 4 = group 0 lane 0, d 2: page of 100, inside (((1*2+1)*1+0)*2+0)*5*2 + 2*2
     if image.size != 200 or image[100 + 60 + 4] != 1 + 30 + 15 + 4 * 3 + 2 or int((image == PAD).sum()) != 200 - 60:
         bad.append("the wide layout is not where it was worked out to be")
+    # Pages of 100 behind KV (each of K and V has two of them), and in K only (V is a plain array behind them).
+    paged = {**layouts["vllm-fa"], "block": 4, "page_stride_bytes": 2 * 100}
+    mixed = {**paged, "kv": "separate", "k_axes": ["Tb", "Ti", "H", "D"], "v_axes": ["T", "H", "D"]}
+    one = geometry(1, 5, 1, 3)
+    for lay, size, at in ((paged, 400, 200 + 100 + 2), (mixed, 215, 200 + 4 * 3 + 2)):
+        image = image_of(lay, one, 1)
+        if image.size != size or image[at] != number_of(one, 1, 4, 0, 2) or int((image == PAD).sum()) != size - 30:
+            bad.append(f"pages of {' '.join(lay['k_axes'])} are not where they were worked out to be")
     spec = {"pairs": "published", "geometries": [geo], "tail": "stale"}
     rows = {}
     for _, tail, _, src, dst in expected_cells(spec, layouts):

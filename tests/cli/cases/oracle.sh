@@ -17,6 +17,23 @@ case_a_fixed_sample_of_geometries()
     oracle sweep --kvgrid "$KVGRID" --mpirun "$KV_MPIRUN_TEXT" --ranks 2 || fail "the grid and the oracle disagree"
 }
 
+# Padded pages before and behind KV, and in one of two arrays only.
+case_pages_in_every_place()
+{
+    need_numpy
+    need_key
+    local common='"engine":"t","cite":"t","attention":"gqa","block":4,"page_stride_bytes":512'
+    printf '%s\n' "[{\"name\":\"behind\",$common,\"kv\":\"interleaved\",\"k_axes\":[\"KV\",\"H\",\"Tb\",\"Ti\",\"D\"],\"v_axes\":[\"KV\",\"H\",\"Tb\",\"D\",\"Ti\"]}," \
+        "{\"name\":\"before\",$common,\"kv\":\"interleaved\",\"k_axes\":[\"Tb\",\"KV\",\"H\",\"Ti\",\"D\"]}," \
+        "{\"name\":\"in-k\",$common,\"kv\":\"separate\",\"k_axes\":[\"Tb\",\"Ti\",\"H\",\"D\"],\"v_axes\":[\"T\",\"H\",\"D\"]}," \
+        '{"name":"plain","engine":"t","cite":"t","attention":"gqa","kv":"separate","k_axes":["T","H","D"]}]' >pages.json
+    printf '%s\n' '{"schema":"kvgrid.campaign/v1","name":"pages","layouts":["pages.json"],"pairs":"all-ordered","tail":["stale","zero"],' \
+        '"geometries":[{"layers":2,"tokens":[0,5],"kv_heads":2,"head_dim":8,"element":"f16"}]}' >c.json
+    kv run c.json -o pages.cert.json --key "$KEY" --progress none
+    expect_rc 0
+    oracle check pages.cert.json --layouts pages.json || fail "the grid and the oracle disagree"
+}
+
 case_slow_all_geometries()
 {
     need_numpy
