@@ -177,9 +177,9 @@ kv_rc kv_verify_bytes(const void *bytes, size_t n, const kv_trust *trust, const 
 }
 
 kv_rc kv_verify_file(const char *path, const char *trust_path, const kv_verify_opts *opts, kv_verify_report *out,
-                     kv_err *err)
+                     kv_buf *bytes, kv_err *err)
 {
-    kv_buf bytes = {0};
+    kv_buf own = {0}, *b = bytes != NULL ? bytes : &own;
     kv_trust *trust = NULL;
     char *found = NULL;
     kv_verify_opts beside = {0};
@@ -187,14 +187,14 @@ kv_rc kv_verify_file(const char *path, const char *trust_path, const kv_verify_o
     if (opts != NULL) beside = *opts;
     beside.path = path;
     memset(out, 0, sizeof *out);
-    KV_TRY(rc, out, kv_file_read(path, KV_VERIFY_BYTES_MAX, &bytes, err));
+    KV_TRY(rc, out, kv_file_read(path, KV_VERIFY_BYTES_MAX, b, err));
     KV_TRY(rc, out, kv_trust_find_path(trust_path, &found, err));
     if (found != NULL) KV_TRY(rc, out, kv_trust_load(found, &trust, err));
-    rc = kv_verify_bytes(bytes.data, bytes.len, trust, &beside, out, err);
+    rc = kv_verify_bytes(b->data, b->len, trust, &beside, out, err);
     if (rc != KV_OK) kv_err_prefix(err, "%s", path);
 out:
     kv_trust_free(trust);
     kv_free(found);
-    kv_buf_free(&bytes);
+    if (rc != KV_OK || b == &own) kv_buf_free(b);
     return rc;
 }

@@ -50,9 +50,10 @@ kv_rc kv_verify_bytes(const void *bytes, size_t n, const kv_trust *trust, const 
                       kv_verify_report *out, kv_err *err) KV_MUST_USE;
 
 /* Reads path once and verifies those bytes. trust_path: a public keys file, or NULL for the usual places
- * (kv_trust_find_path). KV_EREAD or KV_EFORMAT where the certificate or the trust file cannot be used. */
+ * (kv_trust_find_path). *bytes, {0} or NULL if not wanted, are those bytes: who acts on what was verified must not read the
+ * file again. KV_EREAD or KV_EFORMAT where the certificate or the trust file cannot be used. */
 kv_rc kv_verify_file(const char *path, const char *trust_path, const kv_verify_opts *opts, kv_verify_report *out,
-                     kv_err *err) KV_MUST_USE;
+                     kv_buf *bytes, kv_err *err) KV_MUST_USE;
 
 void kv_verify_report_free(kv_verify_report *r); /* also resets to {0} */
 

@@ -4,7 +4,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/kv_file.h"
 #include "certs/kv_intoto.h"
 #include "certs/kv_json.h"
 #include "certs/kv_verify.h"
@@ -97,26 +96,18 @@ static bool is_same_file(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* Verifies c->bytes; *code is 1 or 3 and err says why where they are refused. */
-static kv_rc check(const kv_opts *o, const certificate *c, int *code, kv_err *err)
+/* Reads and verifies c->bytes; *code is 1 or 3 and err says why where they are refused. */
+static kv_rc check(const kv_opts *o, certificate *c, int *code, kv_err *err)
 {
-    const kv_verify_opts opts = {.path = c->path};
     kv_verify_report report = {0};
-    kv_trust *trust = NULL;
-    char *trust_path = NULL;
-    kv_rc rc;
-    KV_TRY(rc, out, kv_trust_find_path(o->trust, &trust_path, err));
-    if (trust_path != NULL) KV_TRY(rc, out, kv_trust_load(trust_path, &trust, err));
-    KV_TRY(rc, out, kv_verify_bytes(c->bytes.data, c->bytes.len, trust, &opts, &report, err));
+    kv_rc rc = kv_verify_file(c->path, o->trust, NULL, &report, &c->bytes, err);
+    if (rc != KV_OK) return rc;
     if (report.exit_code != KV_EXIT_OK && report.exit_code != KV_EXIT_WORSE) {
         const kv_fault *f = report.faults; /* refused, so there is one */
         rc = KV_FAIL(err, KV_ESIG, "%s: refused, not exported: %s at %s (%zu faults; kvgrid verify lists them)",
                      c->path, kv_hcode_name(f->code), f->path, report.n_faults + report.unlisted);
         *code = report.exit_code;
     }
-out:
-    kv_trust_free(trust);
-    kv_free(trust_path);
     kv_verify_report_free(&report);
     return rc;
 }
@@ -136,7 +127,6 @@ int kv_cmd_export(const kv_opts *o, int argc, char **argv)
         rc = KV_FAIL(&err, KV_EINVAL, "-o %s: is the certificate itself; name another file", o->out);
         goto out;
     }
-    KV_TRY(rc, out, kv_file_read(c.path, KV_VERIFY_BYTES_MAX, &c.bytes, &err));
     KV_TRY(rc, out, check(o, &c, &refused, &err));
     KV_TRY(rc, out, kv_json_parse(c.bytes.data, c.bytes.len, KV_VERIFY_BYTES_MAX, &c.doc, &err));
     KV_TRY(rc, out, kv_out_open(o->out, &out, &err));

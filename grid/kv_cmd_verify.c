@@ -1,7 +1,6 @@
 /* kvgrid verify: the verifier of certs/ on a file, and the demands of the caller. */
 #include <stdio.h>
 
-#include "base/kv_file.h"
 #include "certs/kv_json.h"
 #include "certs/kv_verify.h"
 #include "grid/kv_ask.h"
@@ -46,25 +45,18 @@ int kv_cmd_verify(const kv_opts *o, int argc, char **argv)
     kv_err err = {0};
     kv_verify_report report = {0};
     kv_buf bytes = {0}, text = {0};
-    kv_trust *trust = NULL;
-    char *trust_path = NULL;
     kv_demand demand;
-    const kv_verify_opts opts = {.allow_unproven = o->allow_unproven != 0, .path = o->positional[0]};
+    const kv_verify_opts opts = {.allow_unproven = o->allow_unproven != 0};
     int code = KV_EXIT_OK;
     kv_rc rc;
     KV_TRY(rc, out, kv_demand_parse(o->require, &demand, &err));
-    KV_TRY(rc, out, kv_file_read(o->positional[0], KV_VERIFY_BYTES_MAX, &bytes, &err));
-    KV_TRY(rc, out, kv_trust_find_path(o->trust, &trust_path, &err));
-    if (trust_path != NULL) KV_TRY(rc, out, kv_trust_load(trust_path, &trust, &err));
-    KV_TRY(rc, out, kv_verify_bytes(bytes.data, bytes.len, trust, &opts, &report, &err));
+    KV_TRY(rc, out, kv_verify_file(o->positional[0], o->trust, &opts, &report, &bytes, &err));
     KV_TRY(rc, out, o->json ? kv_verify_json(&report, &text, &err) : kv_verify_text(&report, &text, &err));
     fputs(text.data, stdout);
     code = check_demands(o, &demand, &bytes, report.exit_code);
 out:
     kv_buf_free(&text);
     kv_buf_free(&bytes);
-    kv_trust_free(trust);
-    kv_free(trust_path);
     kv_verify_report_free(&report);
     return rc == KV_OK ? kv_ask_finish(code) : kv_ask_fail(&err);
 }

@@ -16,7 +16,8 @@ typedef struct {
     const char *path; /* of the document; the row file stands beside it */
 } kv_issue_facts;
 
-/* Writes the certificate: the row file first, the document last. *doc is a new one without `rows` and `bindings`, which
+/* Writes the certificate: the row file first, the document last. Where the document holds its rows it is verified before; if
+ * it does not hold (KV_EBUG) there is no file. *doc is a new one without `rows` and `bindings`, which
  * may be large and which nobody who tells of the run needs. */
 kv_rc kv_issue(const kv_issue_facts *f, json_t **doc, kv_err *err) KV_MUST_USE;
 

@@ -182,17 +182,21 @@ static void verify_file__names_what_cannot_be_read(void **state)
     kv_verify_report r = {0};
     kv_err err = {0};
     char *cert = kvt_path(dir, "sound_published.json"), *keys = kvt_path(dir, "trusted.pub");
-    assert_int_equal(kv_verify_file(cert, keys, NULL, &r, &err), KV_OK);
+    kv_buf read = {0};
+    assert_int_equal(kv_verify_file(cert, keys, NULL, &r, &read, &err), KV_OK);
+    assert_int_equal(read.len, sound.len);
+    assert_memory_equal(read.data, sound.data, sound.len);
+    kv_buf_free(&read);
     assert_int_equal(r.exit_code, 0);
     assert_string_equal(r.campaign, "published");
     assert_int_equal(r.rows, 64);
     assert_int_equal(r.verdicts[KV_VERDICT_EXACT_BYTE], 21);
     kv_verify_report_free(&r);
-    kvt_refused(kv_verify_file("/no/such.json", keys, NULL, &r, &err), KV_EREAD, &err, "cert",
+    kvt_refused(kv_verify_file("/no/such.json", keys, NULL, &r, NULL, &err), KV_EREAD, &err, "cert",
                 KVT_SAYS("/no/such.json"));
-    kvt_refused(kv_verify_file(cert, "/no/such.pub", NULL, &r, &err), KV_EREAD, &err, "trust",
+    kvt_refused(kv_verify_file(cert, "/no/such.pub", NULL, &r, NULL, &err), KV_EREAD, &err, "trust",
                 KVT_SAYS("/no/such.pub"));
-    kvt_refused(kv_verify_file(cert, cert, NULL, &r, &err), KV_EREAD, &err, "trust", KVT_SAYS("65536"));
+    kvt_refused(kv_verify_file(cert, cert, NULL, &r, NULL, &err), KV_EREAD, &err, "trust", KVT_SAYS("65536"));
     free(cert);
     free(keys);
 }
