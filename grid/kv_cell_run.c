@@ -8,6 +8,7 @@
 
 #include "grid/kv_codec_cell.h"
 #include "grid/kv_move_cell.h"
+#include "grid/kv_study_cell.h"
 #include "kernels/kv_kern_num.h"
 
 /* Everything one cell works with. */
@@ -376,7 +377,10 @@ kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row,
     for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
     run x = {.r = r, .c = c, .cell = &c->cells[cell], .row = row, .err = &why};
     x.g = &c->geometries[x.cell->geometry];
-    if (x.cell->check == KV_CHECK_CODEC) {
+    if (x.cell->check == KV_CHECK_ATTRIBUTION) {
+        const kv_study_point p = kv_cell_study_point(c, x.cell);
+        rc = kv_study_cell_run(r, c, &p, x.g, row, &why);
+    } else if (x.cell->check == KV_CHECK_CODEC) {
         const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)x.cell->src);
         rc = kv_codec_cell_run(r, c, &p, x.g, row, &why);
     } else if (x.cell->check == KV_CHECK_MOVE) {
@@ -394,16 +398,19 @@ void kv_runner_free(kv_runner *r)
     kv_free(r->references);
     r->references = NULL;
     r->n_references = 0;
+    kv_study_kept_free(r->study);
+    r->study = NULL;
 }
 
 /* ---- what a cell needs ------------------------------------------------------------------ */
 
-/* Nanoseconds of one core, measured with `kvgrid bench` on an x86-64 server core (docs/measurements.md). */
-#define NS_PROBE 40    /* a position, probed */
-#define NS_PAYLOAD 20  /* a position, one payload built, moved, compared and moved back */
-#define NS_DECODE 12   /* an element, decoded */
-#define NS_CELL 300000 /* a cell, however small */
-#define NS_ROUND 1500  /* a payload of a cell, however small */
+/* Nanoseconds of one core, fitted to the processor time of 5,930 cells of a sweep (docs/scheduling.md). */
+#define NS_PROBE 40   /* a position, probed */
+#define NS_PAYLOAD 5  /* a position, one payload built, moved, compared and moved back */
+#define NS_CONVERT 26 /* the same between element types */
+#define NS_DECODE 4   /* an element, decoded */
+#define NS_CELL 20000 /* a cell, however small, refused ones too: its row is made, sent and written down */
+#define NS_ROUND 4000 /* a payload of a unit, however small */
 
 static kv_rc plan_pair(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err)
 {
@@ -427,9 +434,9 @@ static kv_rc plan_pair(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv
         const double payloads = kv_campaign_payloads(c, x.g);
         const double moved = units * payloads * (3.0 * (double)b0 + 3.0 * (double)b1);
         n.moved_bytes = moved < 9e18 ? (int64_t)moved : INT64_MAX;
-        double ns = positions * NS_PROBE + units * positions * payloads * NS_PAYLOAD +
-                    2.0 * units * (double)x.ix[1].elements * NS_DECODE;
-        ns += payloads * NS_ROUND;
+        const double move_ns = row.converts ? NS_CONVERT : NS_PAYLOAD;
+        const double ns = positions * NS_PROBE + units * payloads * (positions * move_ns + NS_ROUND) +
+                          units * (double)x.ix[1].elements * NS_DECODE;
         n.cost += ns < 9e18 ? (uint64_t)ns : (uint64_t)9e18;
         n.positions[0] = x.ix[0].native;
         n.positions[1] = x.ix[1].native;
@@ -445,6 +452,7 @@ kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err
     const kv_cell *at = &c->cells[cell];
     const kv_geometry *g = &c->geometries[at->geometry];
     if (at->check == KV_CHECK_PAIR) return plan_pair(c, cell, out, err);
+    if (at->check == KV_CHECK_ATTRIBUTION) return kv_study_cell_plan(c, g, out, err);
     if (at->check == KV_CHECK_CODEC) {
         const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)at->src);
         return kv_codec_cell_plan(&c->codec, &p, g, out, err);
