@@ -1,4 +1,4 @@
-/* kvgrid bench: speed of each part beside a plain copy of the same bytes, alternating in the same run.
+/* kvgrid bench: speed of each part (or, with --codec, of the KV codec) beside a plain copy of the same bytes, alternating in the same run.
  * Every rank measures at the same time; rank 0 tells its own figures. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "grid/kv_ask.h"
+#include "grid/kv_bench_codec.h"
 #include "grid/kv_cell_run.h"
 #include "grid/kv_exit.h"
 #include "grid/kv_machine.h"
@@ -187,6 +188,30 @@ out:
     return rc;
 }
 
+/* The codec instead of pairs. */
+static kv_rc bench_codec(const kv_opts *o, kv_mpi *m, kv_err *err)
+{
+    const bool root = kv_mpi_rank(m) == 0;
+    json_t *list = json_array(), *answer = NULL;
+    char cpu[256];
+    kv_rc rc = kv_bench_codec(o->repeat, root, o->json, list, err);
+    KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
+    if (!root) goto out;
+    kv_machine_cpu(cpu, sizeof cpu);
+    if (o->json) {
+        answer = json_pack("{s:s,s:s,s:i,s:I,s:O}", "device", "cpu", "name", cpu, "ranks", kv_mpi_size(m), "repeat",
+                           (json_int_t)o->repeat, "codec", list);
+        rc = answer != NULL ? kv_ask_print_json(answer, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
+    } else {
+        printf("cpu %s, %d rank%s at the same time, one core each; copy: of as many bytes as a block and its slot\n",
+               cpu, kv_mpi_size(m), kv_mpi_size(m) == 1 ? "" : "s");
+    }
+out:
+    json_decref(answer);
+    json_decref(list);
+    return rc;
+}
+
 int kv_cmd_bench(const kv_opts *o, int argc, char **argv)
 {
     (void)argc;
@@ -198,7 +223,7 @@ int kv_cmd_bench(const kv_opts *o, int argc, char **argv)
         (void)kv_ask_fail(&err);
         return KV_EXIT_FAILED;
     }
-    rc = bench(o, m, &err);
+    rc = o->codec ? bench_codec(o, m, &err) : bench(o, m, &err);
     int code = kv_exit_of(rc);
     if (kv_mpi_rank(m) == 0) code = rc == KV_OK ? kv_ask_finish(code) : kv_ask_fail(&err);
     kv_mpi_stop(m);

@@ -77,6 +77,7 @@ static const kv_opt table[] = {
      "a certificate made on an emulated device is not refused"},
     {"allow-unproven", NULL, NULL, OPT_FLAG, AT(allow_unproven), 0, 0, "UNPROVEN rows do not fail"},
     {"models", NULL, NULL, OPT_FLAG, AT(models), 0, 0, "the model presets that campaigns may name, with their sources"},
+    {"codec", NULL, NULL, OPT_FLAG, AT(codec), 0, 0, "measure the KV codec instead: store and decode of blocks"},
     {"help", NULL, NULL, OPT_FLAG, AT(help), 0, 0, "this text"},
 };
 #define N_OPTIONS (sizeof table / sizeof table[0])

@@ -16,7 +16,7 @@ typedef struct {
     int n_geometry;
     int64_t simulate, cores, sim_seeds, seed, timeout_s, time_limit_s, cross_check, pass_fd, ranks, repeat, seal,
         allow_unproven, allow_emulated, intoto, models, help;
-    int64_t junit, csv, accept_redeclared, expect;
+    int64_t junit, csv, accept_redeclared, expect, codec;
     const char *positional[KV_POSITIONAL_MAX];
     int n_positional;
     bool json; /* --format json */

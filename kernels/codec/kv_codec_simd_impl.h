@@ -222,6 +222,7 @@ static void kv_simd_encode_group(kv_codec_work *w, kv_group *g, const float *x, 
 void KV_ISA(encode)(kv_codec_work *w, const float *x, int64_t n, kv_codec_codes *codes)
 {
     kv_group g;
+    kv_codec_work_tiles(w);
     codes->n = n;
     codes->outliers = 0;
     codes->saturated = 0;
@@ -338,17 +339,28 @@ KV_INLINE void kv_simd_product(const kv_codec_work *w, int32_t l, int32_t column
     }
 }
 
-/* The rows of a group; not inlined, so that the sums have all registers. */
-static __attribute__((noinline)) void kv_simd_products(const kv_codec_work *w, int32_t here, float *x)
+/* One block of columns of all rows of a group, so that its part of the basis stays in the first cache. Not inlined, so
+ * that the sums have all registers. */
+static __attribute__((noinline)) void kv_simd_columns(const kv_codec_work *w, int32_t here, int32_t column, float *x)
 {
     for (int32_t l = 0; l < here; l += KV_ROWS) {
         float *row[KV_ROWS];
-        int32_t column = 0;
         for (int r = 0; r < KV_ROWS; r++) row[r] = l + r < here ? x + (int64_t)(l + r) * w->p.dim : w->row;
-        for (; column + KV_COLUMNS * KV_LANES <= w->dim_pad; column += KV_COLUMNS * KV_LANES)
+        if (column + KV_COLUMNS * KV_LANES <= w->dim_pad) {
             kv_simd_product(w, l, column, KV_COLUMNS, row);
-        for (; column < w->dim_pad; column += KV_LANES) kv_simd_product(w, l, column, 1, row);
+        } else {
+            kv_simd_product(w, l, column, 1, row);
+        }
     }
+}
+
+/* The rows of a group from their coefficients in w->c. */
+static void kv_simd_products(const kv_codec_work *w, int32_t here, float *x)
+{
+    int32_t column = 0;
+    for (; column + KV_COLUMNS * KV_LANES <= w->dim_pad; column += KV_COLUMNS * KV_LANES)
+        kv_simd_columns(w, here, column, x);
+    for (; column < w->dim_pad; column += KV_LANES) kv_simd_columns(w, here, column, x);
 }
 
 static void kv_simd_decode_group(kv_codec_work *w, kv_group *g, const kv_codec_codes *codes, int64_t first,
@@ -380,6 +392,7 @@ void KV_ISA(decode)(kv_codec_work *w, const kv_codec_codes *codes, float *x)
 void KV_ISA(project)(kv_codec_work *w, const float *x, int64_t n, float *c)
 {
     const int32_t e = w->p.d_eff;
+    kv_codec_work_tiles(w);
     for (int64_t i = 0; i < n; i += GROUP) {
         const int32_t here = n - i < GROUP ? (int32_t)(n - i) : GROUP;
         kv_simd_project(w, x + i * w->p.dim, here, false, NULL);

@@ -80,8 +80,15 @@ void kv_codec_work_set(kv_codec_work *w, const kv_codec_skeleton *s)
         kv_num_to_f32_row(KV_ELEM_F16, s->basis + (int64_t)a * p->dim, w->basis + (int64_t)a * w->dim_pad,
                           (size_t)p->dim);
     kv_num_to_f32_row(KV_ELEM_F16, s->centers, w->centers, (size_t)p->k * (size_t)p->d_eff);
-    tile(w->basis, p->d_eff, p->dim, w->dim_pad, w->basis_tiles);
-    tile(w->centers, p->k, p->d_eff, p->d_eff, w->centers_tiles);
+    w->tiled = false;
+}
+
+void kv_codec_work_tiles(kv_codec_work *w)
+{
+    if (w->tiled) return;
+    tile(w->basis, w->p.d_eff, w->p.dim, w->dim_pad, w->basis_tiles);
+    tile(w->centers, w->p.k, w->p.d_eff, w->p.d_eff, w->centers_tiles);
+    w->tiled = true;
 }
 
 void kv_codec_work_free(kv_codec_work *w)

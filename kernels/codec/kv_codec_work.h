@@ -15,7 +15,8 @@ struct kv_codec_work {
     float *basis;    /* [d_eff][dim_pad] */
     float *centers;  /* [k][d_eff] */
     float *sign;     /* [wht] +1 or -1 */
-    /* tiles of KV_CODEC_TILE, zeros past the end: */
+    /* tiles of KV_CODEC_TILE, zeros past the end; kv_codec_work_tiles makes them when they are first needed: */
+    bool tiled;
     float *basis_tiles;   /* [ceil(d_eff / 8)][dim][8] */
     float *centers_tiles; /* [ceil(k / 8)][d_eff][8] */
     /* scratch of a group of rows: */
@@ -25,5 +26,8 @@ struct kv_codec_work {
     float *row;  /* [dim_pad] */
     void *block; /* the allocation */
 };
+
+/* Makes the tiles of the skeleton at hand unless they are there. */
+void kv_codec_work_tiles(kv_codec_work *w);
 
 #endif
