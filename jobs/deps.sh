@@ -4,7 +4,7 @@
 # a folder named by CMAKE_PREFIX_PATH or PKG_CONFIG_PATH, is used as it is, and then no right to
 # install anything is needed.
 #
-#   kv_deps_ensure build    compiler, cmake, pkg-config, MPI, libsodium, jansson
+#   kv_deps_ensure build    compiler, cmake, pkg-config, MPI, libsodium, jansson; wanted: git, LAPACKE
 #   kv_deps_ensure test     the same, and gcc, cmocka, python3 with numpy; wanted, but only skipped
 #                           when missing: clang, clang-format, shellcheck, strace, the locale sources
 #
@@ -62,6 +62,17 @@ kv_deps_mpi()
         printf '#include <mpi.h>\nint main(void) { return MPI_Init(NULL, NULL); }\n' | kv_deps_compiles mpicc
 }
 
+# LAPACKE is loaded at run time, so the library alone is enough.
+kv_deps_lapacke()
+{
+    local lib
+    for lib in liblapacke.so.3 libopenblas.so.0; do
+        printf 'int LAPACKE_ssyevd(void);\nint main(void) { return LAPACKE_ssyevd(); }\n' |
+            kv_deps_compiles "${CC:-cc}" -Wl,--no-as-needed "-l:$lib" && return 0
+    done
+    return 1
+}
+
 kv_deps_pc() { pkg-config --exists "$1" 2>/dev/null; }
 
 # The first python3 that has the module (any python3 without one); prints its path.
@@ -92,6 +103,7 @@ kv_deps_check()
     kv_deps_pc 'libsodium >= 1.0.16' || need "libsodium 1.0.16 or newer" libsodium-dev
     kv_deps_pc 'jansson >= 2.13' || need "jansson 2.13 or newer" libjansson-dev
     command -v git >/dev/null 2>&1 || want "git (to name the commit in certificates)" git
+    kv_deps_lapacke || want "LAPACKE (the faster of two solvers for codec stores)" liblapacke libopenblas0-pthread
     [ "$mode" = test ] || return 0
     kv_deps_compiler gcc || need "gcc" gcc libc6-dev
     kv_deps_pc cmocka || need "cmocka" libcmocka-dev

@@ -117,6 +117,7 @@ static void points_free(points *q)
     kv_free(q->c);
     kv_free(q->w);
     kv_free(q->centers);
+    *q = (points){0};
 }
 
 /* As the encoder projects, on values scaled down by 2^64: where plain sums leave float32. */

@@ -1,6 +1,8 @@
 /* codec fit: exact principal directions, by our solver or LAPACKE, and what is shared with the randomized ones. */
 #include "kernels/codec/kv_codec_fit_part.h"
 
+#include "kernels/codec/kv_codec_fit_loops.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -42,26 +44,16 @@ out:
 
 /* ---- orthonormal rows ---------------------------------------------------------------------- */
 
-static double dot(const double *x, const double *y, int64_t len)
-{
-    double lane[8] = {0};
-    int64_t i = 0;
-    for (; i + 8 <= len; i += 8)
-        for (int l = 0; l < 8; l++) lane[l] += x[i + l] * y[i + l];
-    for (int l = 0; i < len; i++, l++) lane[l] += x[i] * y[i];
-    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
-}
-
 /* Takes from row `at` what the rows before it explain, twice, and returns the length left. */
-static double reduce(double *m, int32_t at, int64_t len)
+static double reduce(const kv_fit_loops *loops, double *m, int32_t at, int64_t len)
 {
     double *x = m + at * len;
     for (int pass = 0; pass < 2; pass++)
         for (int32_t r = 0; r < at; r++) {
-            const double *y = m + r * len, along = dot(x, y, len);
-            for (int64_t i = 0; i < len; i++) x[i] -= along * y[i];
+            const double *y = m + r * len;
+            loops->take_out(x, loops->dot(x, y, len), y, len);
         }
-    return sqrt(dot(x, x, len));
+    return sqrt(loops->dot(x, x, len));
 }
 
 static void divide(double *x, double by, int64_t len)
@@ -71,7 +63,7 @@ static void divide(double *x, double by, int64_t len)
 
 /* What remains of some unit vector is at least sqrt(1 - at / len) long, since the squares add up to len - at: the
  * first that keeps half of that is taken. */
-static void complete(double *m, int32_t at, int64_t len, int64_t *unit)
+static void complete(const kv_fit_loops *loops, double *m, int32_t at, int64_t len, int64_t *unit)
 {
     double *x = m + at * len;
     const double enough = sqrt((double)(len - at) / (double)len) / 2;
@@ -79,7 +71,7 @@ static void complete(double *m, int32_t at, int64_t len, int64_t *unit)
         memset(x, 0, (size_t)len * sizeof *x);
         x[*unit] = 1;
         *unit = (*unit + 1) % len;
-        const double left = reduce(m, at, len);
+        const double left = reduce(loops, m, at, len);
         if (left >= enough) {
             divide(x, left, len);
             return;
@@ -89,14 +81,15 @@ static void complete(double *m, int32_t at, int64_t len, int64_t *unit)
 
 void kv_fit_orthonormalise(double *m, int32_t rows, int64_t len)
 {
+    const kv_fit_loops *loops = kv_fit_loops_here();
     int64_t unit = 0;
     for (int32_t at = 0; at < rows; at++) {
         double *x = m + at * len;
-        const double before = sqrt(dot(x, x, len));
-        const double left = before > 0 ? reduce(m, at, len) : 0;
+        const double before = sqrt(loops->dot(x, x, len));
+        const double left = before > 0 ? reduce(loops, m, at, len) : 0;
         if (left > 0x1p-40 * before)
             divide(x, left, len);
         else
-            complete(m, at, len, &unit);
+            complete(loops, m, at, len, &unit);
     }
 }

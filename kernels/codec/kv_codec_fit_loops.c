@@ -27,14 +27,14 @@ const kv_fit_loops *kv_fit_loops_here(void)
 {
     const char *asked = getenv("KVGRID_CODEC_VARIANT");
     if (asked == NULL) asked = "";
-    if (strcmp(asked, "reference") == 0 || strcmp(asked, "sse2") == 0) return &kv_loop_plain_table;
-    if (strcmp(asked, "avx2") != 0 && __builtin_cpu_supports("avx512f")) return &kv_loop_avx512_table;
-    if (__builtin_cpu_supports("avx2")) return &kv_loop_avx2_table;
-    return &kv_loop_plain_table;
+    if (strcmp(asked, "reference") == 0 || strcmp(asked, "sse2") == 0) return kv_loop_plain_table();
+    if (strcmp(asked, "avx2") != 0 && __builtin_cpu_supports("avx512f")) return kv_loop_avx512_table();
+    if (__builtin_cpu_supports("avx2")) return kv_loop_avx2_table();
+    return kv_loop_plain_table();
 }
 #else
 const kv_fit_loops *kv_fit_loops_here(void)
 {
-    return &kv_loop_plain_table;
+    return kv_loop_plain_table();
 }
 #endif

@@ -30,6 +30,10 @@ typedef struct {
     void (*rotate)(double *a, int32_t ld, const kv_fit_sweep *sweeps, int32_t swept, const double *c, const double *s);
     /* out[rows][len] = coef[rows][m] x mat[m][len]; each entry adds its m products in order, from +0. */
     void (*product)(double *out, const double *coef, int32_t rows, const double *mat, int64_t m, int64_t len);
+    /* x . y in KV_FIT_LANES lanes, lane i taking elements i, i + 8, ..., added at the end as a fixed tree. */
+    double (*dot)(const double *x, const double *y, int64_t len);
+    /* x -= along * y */
+    void (*take_out)(double *x, double along, const double *y, int64_t len);
     /* s[a][b] for b <= a = sum over rows of wz[row][a] * z[row][b], from +0; all of length ld. */
     void (*covariance)(const float *wz, const float *z, int64_t rows, int64_t ld, float *s);
     /* The largest bits without sign. */

@@ -4,7 +4,9 @@
  *   KV_LOOP_BYTES   of a vector register
  *   KV_LOOP_WIDE    whether there are 32 of them
  * No body may be shared by inlining: GCC 12 splits vectors for the plain target before it inlines. */
-#ifndef KV_LOOP /* compiled alone: the plain set */
+#if defined(KV_LOOP) || !defined(KV_LOOP_ALONE)
+#ifndef KV_LOOP /* compiled alone: the plain set, once */
+#define KV_LOOP_ALONE
 #include "kernels/codec/kv_codec_fit_loops.h"
 
 #include <string.h>
@@ -134,6 +136,28 @@ KV_LOOP_TARGET static void KV_LOOP(product)(double *out, const double *coef, int
     }
 }
 
+/* ---- Gram-Schmidt --------------------------------------------------------------------------- */
+
+KV_LOOP_TARGET static double KV_LOOP(dot)(const double *x, const double *y, int64_t len)
+{
+    typedef KV_LOOP(vd) vec;
+    double lane[KV_FIT_LANES];
+    vec sum[KV_FIT_LANES / KV_LOOP_D];
+    int64_t i = 0;
+    for (int v = 0; v < KV_FIT_LANES / KV_LOOP_D; v++) sum[v] = (vec){0};
+    for (; i + KV_FIT_LANES <= len; i += KV_FIT_LANES)
+        for (int v = 0; v < KV_FIT_LANES / KV_LOOP_D; v++)
+            sum[v] += *(const vec *)(x + i + v * KV_LOOP_D) * *(const vec *)(y + i + v * KV_LOOP_D);
+    memcpy(lane, sum, sizeof lane);
+    for (int l = 0; i < len; i++, l++) lane[l] += x[i] * y[i];
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+KV_LOOP_TARGET static void KV_LOOP(take_out)(double *x, double along, const double *y, int64_t len)
+{
+    for (int64_t i = 0; i < len; i++) x[i] -= along * y[i];
+}
+
 /* ---- covariance ---------------------------------------------------------------------------- */
 
 /* na x nv vectors of the sums, at rows a.. and columns b..: kept in registers while all rows of the block pass. */
@@ -191,17 +215,23 @@ KV_LOOP_TARGET static void KV_LOOP(centre_row)(float *z, float *wz, const float 
     for (int32_t j = 0; j < n; j++) wz[j] = w * z[j];
 }
 
-static const kv_fit_loops KV_LOOP(table) = {
-    .update_row = KV_LOOP(update_row),
-    .update_multiply = KV_LOOP(update_multiply),
-    .reflect_multiply = KV_LOOP(reflect_multiply),
-    .rotate = KV_LOOP(rotate),
-    .product = KV_LOOP(product),
-    .covariance = KV_LOOP(covariance),
-    .largest = KV_LOOP(largest),
-    .add_row = KV_LOOP(add_row),
-    .centre_row = KV_LOOP(centre_row),
-};
+static const kv_fit_loops *KV_LOOP(table)(void)
+{
+    static const kv_fit_loops table = {
+        .update_row = KV_LOOP(update_row),
+        .update_multiply = KV_LOOP(update_multiply),
+        .reflect_multiply = KV_LOOP(reflect_multiply),
+        .rotate = KV_LOOP(rotate),
+        .product = KV_LOOP(product),
+        .dot = KV_LOOP(dot),
+        .take_out = KV_LOOP(take_out),
+        .covariance = KV_LOOP(covariance),
+        .largest = KV_LOOP(largest),
+        .add_row = KV_LOOP(add_row),
+        .centre_row = KV_LOOP(centre_row),
+    };
+    return &table;
+}
 
 #undef KV_LOOP
 #undef KV_LOOP_TARGET
@@ -209,3 +239,4 @@ static const kv_fit_loops KV_LOOP(table) = {
 #undef KV_LOOP_WIDE
 #undef KV_LOOP_D
 #undef KV_LOOP_F
+#endif

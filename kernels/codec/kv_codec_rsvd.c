@@ -43,14 +43,15 @@ static double cos_of(double x)
 {
     const int32_t k = (int32_t)(x / (TWO_PI / 4) + 0.5);
     const double r = x - k * (TWO_PI / 4), r2 = r * r;
-    double c = 0, s = 0;
-    for (int i = 18; i >= 2; i -= 2) {
-        c = (1 - c) * r2 / (i * (i - 1));
-        s = (1 - s) * r2 / (i * (i + 1));
+    double sum = 0;
+    if (k % 2 == 0) {
+        for (int i = 16; i >= 2; i -= 2) sum = (1 - sum) * r2 * (1.0 / (i * (i - 1)));
+        sum = 1 - sum;
+    } else {
+        for (int i = 16; i >= 2; i -= 2) sum = (1 - sum) * r2 * (1.0 / (i * (i + 1)));
+        sum = r * (1 - sum);
     }
-    c = 1 - c;
-    s = r * (1 - s);
-    return k % 4 == 0 ? c : k % 4 == 1 ? -s : k % 4 == 2 ? -c : s;
+    return k % 4 == 1 || k % 4 == 2 ? -sum : sum;
 }
 
 /* g[r][n]: column after column of the published n x r matrix. */
@@ -118,19 +119,16 @@ static kv_rc within(const sketch *s, double weight, kv_fit_directions *out, kv_e
 {
     const int32_t r = s->r;
     const size_t square = (size_t)r * (size_t)r;
+    const kv_fit_loops *loops = kv_fit_loops_here();
     double *gram = kv_alloc(2 * square + (size_t)r, sizeof *gram);
     if (gram == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a sketch of %d columns", (int)r);
     double *v = gram + square, *values = v + square;
     to_rows(s);
     for (int32_t i = 0; i < r; i++)
-        for (int32_t j = 0; j <= i; j++) {
-            double sum = 0;
-            for (int64_t k = 0; k < s->n; k++) sum += s->z[i * s->n + k] * s->z[j * s->n + k];
-            gram[(int64_t)i * r + j] = sum;
-        }
+        for (int32_t j = 0; j <= i; j++) gram[(int64_t)i * r + j] = loops->dot(s->z + i * s->n, s->z + j * s->n, s->n);
     const kv_rc rc = kv_codec_eigen_own(gram, r, values, v, err);
     if (rc == KV_OK) {
-        kv_fit_loops_here()->product(out->v, v, r, s->q, r, s->dim);
+        loops->product(out->v, v, r, s->q, r, s->dim);
         for (int32_t i = 0; i < s->dim; i++) out->values[i] = i < r ? (float)(values[i] / weight) : 0;
         out->found = r;
     }
