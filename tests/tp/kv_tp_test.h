@@ -1,0 +1,96 @@
+/* A group of ranks played by threads of the test: each has a device and a local transport of its own. */
+#ifndef KV_TP_TEST_H
+#define KV_TP_TEST_H
+
+#include <pthread.h>
+
+#include "tests/kv_test.h"
+#include "tp/kv_tp.h"
+#include "tp/kv_tp_move.h"
+
+#define KVT_TP_STALE 0x5640U
+#define KVT_TP_FILL 0x3555U
+
+typedef struct {
+    kv_tp_hub *hub;
+    int32_t rank;
+    double timeout_s;
+    void (*work)(void *ctx, int32_t rank, kv_tp_transport *t, kv_device *dev, kv_rc *rc, kv_err *err);
+    void *ctx;
+    kv_rc rc;
+    kv_err err;
+} kvt_tp_rank;
+
+static inline void *kvt_tp_thread(void *arg)
+{
+    kvt_tp_rank *me = arg;
+    kv_tp_transport *t = NULL;
+    kv_device *dev = NULL;
+    me->rc = kv_tp_local_new(me->hub, me->rank, me->timeout_s, &t, &me->err);
+    if (me->rc == KV_OK) me->rc = kv_device_cpu_new(&dev, &me->err);
+    if (me->rc == KV_OK)
+        me->work(me->ctx, me->rank, t, dev, &me->rc, &me->err);
+    else
+        kv_tp_abort(t, me->err.text);
+    if (dev != NULL) dev->ops->close(dev);
+    kv_tp_close(t);
+    return NULL;
+}
+
+/* Runs n ranks to their end; rank[r] holds how each ended. */
+static inline void kvt_tp_group(int32_t n, double timeout_s, kvt_tp_rank *rank,
+                                void (*work)(void *, int32_t, kv_tp_transport *, kv_device *, kv_rc *, kv_err *),
+                                void *ctx)
+{
+    pthread_t thread[KV_TP_RANKS_MAX];
+    kv_tp_hub *hub = NULL;
+    kv_err err = {0};
+    kvt_ok(kv_tp_hub_new(n, &hub, &err), &err);
+    for (int32_t r = 0; r < n; r++) {
+        rank[r] = (kvt_tp_rank){.hub = hub, .rank = r, .timeout_s = timeout_s, .work = work, .ctx = ctx};
+        assert_int_equal(pthread_create(&thread[r], NULL, kvt_tp_thread, &rank[r]), 0);
+    }
+    for (int32_t r = 0; r < n; r++) assert_int_equal(pthread_join(thread[r], NULL), 0);
+    kv_tp_hub_free(hub);
+}
+
+/* ---- moves ------------------------------------------------------------------------------- */
+
+typedef struct {
+    kv_tp_spec spec; /* transport, device and hook_ctx are set for each rank */
+    kv_tp_result result[KV_TP_RANKS_MAX];
+    void (*hook)(void *ctx, kv_tp_point point, void *data);
+} kvt_tp_move;
+
+/* What a hook is given. */
+typedef struct {
+    kvt_tp_move *move;
+    int32_t rank;
+    kv_tp_transport *t;
+} kvt_tp_at;
+
+static inline void kvt_tp_move_rank(void *ctx, int32_t rank, kv_tp_transport *t, kv_device *dev, kv_rc *rc, kv_err *err)
+{
+    kvt_tp_move *m = ctx;
+    kv_tp_spec s = m->spec;
+    kvt_tp_at at = {m, rank, t};
+    s.transport = t;
+    s.device = dev;
+    s.hook = m->hook;
+    s.hook_ctx = &at;
+    *rc = kv_tp_move(&s, &m->result[rank], err);
+}
+
+static inline kv_tp_spec kvt_tp_spec(const kv_layout *src, int64_t p, const kv_layout *dst, int64_t q,
+                                     const kv_geometry *g)
+{
+    return (kv_tp_spec){.layout = {src, dst},
+                        .tp = {p, q},
+                        .g = g,
+                        .seed = 7,
+                        .stale = KVT_TP_STALE,
+                        .fill = {KVT_TP_FILL, KVT_TP_FILL},
+                        .payloads = 2};
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* How fast a shard is packed, sent and unpacked, against a plain copy and a plain message of the same bytes. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "tp/kv_tp_int.h"
+
+typedef struct {
+    const kv_tp_spec *s;
+    kv_tp_transport *t;
+    kv_index ix[2], wire;
+    kv_image *image, *packed, *other; /* of this rank's side; other: the yardstick's target */
+    int side;
+} bench;
+
+#define OPS (w->s->device->ops)
+#define DEV (w->s->device)
+
+static kv_rc open_bench(bench *w, kv_err *err)
+{
+    kv_rc rc;
+    kv_tp_result found;
+    if (w->t->size != 2) return KV_FAIL(err, KV_EINVAL, "the measurement takes two ranks, not %" PRId32, w->t->size);
+    KV_TRY(rc, out, kv_tp_examine(w->s, &found, err));
+    if (found.refused) return KV_FAIL(err, KV_EINVAL, "%s", found.reason);
+    for (int i = 0; i < 2; i++) {
+        kv_bind_state state;
+        char reason[KV_REASON_TEXT];
+        KV_TRY(rc, out, kv_layout_bind(w->s->layout[i], w->s->g, found.unit_layers, &w->ix[i], &state, reason, err));
+        if (state != KV_BIND_OK) return KV_FAIL(err, KV_EINVAL, "%s", reason);
+    }
+    w->side = w->t->rank;
+    kv_tp_wire_index(&w->ix[0], w->ix[0].element, &w->wire);
+    const int64_t native = kv_index_bytes(&w->ix[w->side]), bytes = kv_index_bytes(&w->wire);
+    KV_TRY(rc, out, OPS->image_new(DEV, native, &w->image, err));
+    KV_TRY(rc, out, OPS->image_new(DEV, bytes, &w->packed, err));
+    KV_TRY(rc, out, OPS->image_new(DEV, bytes, &w->other, err));
+    KV_TRY(rc, out, OPS->poison(DEV, w->image, native, 1, err)); /* the pages are there before the clock runs */
+    KV_TRY(rc, out, OPS->poison(DEV, w->packed, bytes, 2, err));
+    KV_TRY(rc, out, OPS->poison(DEV, w->other, bytes, 3, err));
+    if (w->packed->host == w->t->ops->gpu)
+        return KV_FAIL(err, KV_EUNSUP, "%s cannot send from this device's memory", w->t->ops->name);
+out:
+    return rc;
+}
+
+static kv_rc pack(bench *w, kv_err *err)
+{
+    kv_rc rc;
+    KV_TRY(rc, out, OPS->translate(DEV, &w->ix[0], w->image, &w->wire, w->packed, 0, err));
+    KV_TRY(rc, out, OPS->finish(DEV, err));
+out:
+    return rc;
+}
+
+static kv_rc unpack(bench *w, kv_err *err)
+{
+    kv_rc rc;
+    KV_TRY(rc, out, OPS->translate(DEV, &w->wire, w->packed, &w->ix[1], w->image, w->s->fill[1], err));
+    KV_TRY(rc, out, OPS->finish(DEV, err));
+out:
+    return rc;
+}
+
+static kv_rc plain(bench *w, kv_err *err)
+{
+    kv_tp_piece all = {w->packed->data, kv_index_bytes(&w->wire)};
+    kv_tp_message m = {1 - w->side, 1, &all};
+    const kv_tp_batch b = {&m, &m, w->side == 0, w->side == 1};
+    return kv_tp_exchange(w->t, &b, err);
+}
+
+/* As a leg of a move: pack, checksum, header, bytes, checksum, unpack. */
+static kv_rc whole_move(bench *w, kv_err *err)
+{
+    const kv_tp_piece all = {w->packed->data, kv_index_bytes(&w->wire)};
+    kv_tp_header mine = {0}, got[2];
+    uint64_t sum = 0;
+    kv_rc rc = KV_OK;
+    if (w->side == 0) {
+        KV_TRY(rc, out, pack(w, err));
+        KV_TRY(rc, out, kv_tp_sum(&all, 1, !w->packed->host, &mine.sum, err));
+    }
+    KV_TRY(rc, out, kv_tp_share(w->t, &mine, sizeof mine, got, err));
+    KV_TRY(rc, out, plain(w, err));
+    if (w->side == 0) goto out;
+    KV_TRY(rc, out, kv_tp_sum(&all, 1, !w->packed->host, &sum, err));
+    if (sum != got[0].sum) {
+        rc = KV_FAIL(err, KV_EFORMAT, "the bytes arrived changed");
+        goto out;
+    }
+    KV_TRY(rc, out, unpack(w, err));
+out:
+    return rc;
+}
+
+static kv_rc copy(bench *w, kv_err *err)
+{
+    kv_rc rc = OPS->copy(DEV, w->packed, w->other, err);
+    return rc == KV_OK ? OPS->finish(DEV, err) : rc;
+}
+
+static kv_rc own_side(bench *w, kv_err *err)
+{
+    return w->side == 0 ? pack(w, err) : unpack(w, err);
+}
+
+/* Keeps the shortest of several rounds. The ranks start together. */
+static kv_rc clock_it(bench *w, kv_rc (*step)(bench *, kv_err *), double *best, kv_err *err)
+{
+    char unused = 0, both[2];
+    kv_rc rc = kv_tp_share(w->t, &unused, 1, both, err);
+    if (rc != KV_OK) return rc;
+    const double begun = kv_tp_now();
+    rc = step(w, err);
+    const double took = kv_tp_now() - begun;
+    if (rc == KV_OK && (*best <= 0 || took < *best)) *best = took;
+    return rc;
+}
+
+kv_rc kv_tp_bench(const kv_tp_spec *s, int32_t times, kv_tp_speed *out, kv_err *err)
+{
+    bench work = {.s = s, .t = s->transport}, *w = &work;
+    double best[4] = {0}, all[2][4]; /* own side, copy, plain, move */
+    kv_rc rc = kv_tp_agree(w->t, open_bench(w, err), err);
+    for (int32_t i = 0; rc == KV_OK && i < times; i++) {
+        KV_TRY(rc, out, clock_it(w, own_side, &best[0], err));
+        KV_TRY(rc, out, clock_it(w, copy, &best[1], err));
+        KV_TRY(rc, out, clock_it(w, plain, &best[2], err));
+        KV_TRY(rc, out, clock_it(w, whole_move, &best[3], err));
+    }
+    if (rc != KV_OK) goto out;
+    KV_TRY(rc, out, kv_tp_share(w->t, best, sizeof best, all, err));
+    out->bytes = kv_index_bytes(&w->wire);
+    out->pack_s = all[0][0];
+    out->unpack_s = all[1][0];
+    out->copy_s = all[0][1];
+    out->plain_s = all[1][2];
+    out->move_s = all[1][3];
+out:
+    if (rc != KV_OK) kv_tp_abort(w->t, err != NULL ? err->text : "the measurement failed");
+    OPS->image_free(DEV, w->image);
+    if (w->t->lost_buffers) return rc;
+    OPS->image_free(DEV, w->packed);
+    OPS->image_free(DEV, w->other);
+    return rc;
+}

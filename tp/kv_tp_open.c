@@ -1,0 +1,183 @@
+/* Whether a move exists, and what a rank needs for it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tp/kv_tp.h"
+#include "tp/kv_tp_int.h"
+#include "tp/kv_tp_shard_index.h"
+
+int64_t kv_tp_split_heads(const kv_layout *l, const kv_geometry *g)
+{
+    return l->store == KV_STORE_LATENT ? 1 : g->kv_heads;
+}
+
+kv_rc kv_tp_bind(const kv_tp_spec *s, int i, int64_t rank, bool stored, int64_t unit, kv_index *out,
+                 kv_bind_state *state, char reason[KV_REASON_TEXT], kv_err *err)
+{
+    kv_layout shard = *(stored && s->stored[i] != NULL ? s->stored[i] : s->layout[i]);
+    shard.tp_size = s->tp[i];
+    shard.tp_rank = rank;
+    return kv_layout_bind(&shard, s->g, unit, out, state, reason, err);
+}
+
+static kv_rc check_spec(const kv_tp_spec *s, kv_err *err)
+{
+    for (int i = 0; i < 2; i++) {
+        if (s->layout[i]->tp_size != 1)
+            return KV_FAIL(err, KV_EINVAL, "%s is declared as a shard of %" PRId64 " itself", s->layout[i]->name,
+                           s->layout[i]->tp_size);
+        if (s->tp[i] < 1 || s->tp[i] > KV_TP_RANKS_MAX)
+            return KV_FAIL(err, KV_EINVAL, "a tensor-parallel size of %" PRId64 ": 1 to %d are possible", s->tp[i],
+                           KV_TP_RANKS_MAX);
+    }
+    return KV_OK;
+}
+
+/* The side's shards, or why they do not exist. */
+static kv_rc examine_side(const kv_tp_spec *s, int i, kv_tp_result *out, kv_index *ix, kv_err *err)
+{
+    kv_bind_state state = KV_BIND_OK;
+    kv_index stored;
+    kv_rc rc = kv_tp_bind(s, i, 0, false, out->unit_layers, ix, &state, out->reason, err);
+    if (rc != KV_OK) return rc;
+    if (state != KV_BIND_OK) {
+        out->refused = true;
+        out->frontier = (int32_t)KV_X4_GEOMETRY_UNREPRESENTABLE;
+        return KV_OK;
+    }
+    rc = kv_tp_bind(s, i, 0, true, out->unit_layers, &stored, &state, out->reason, err);
+    if (rc != KV_OK) return rc;
+    if (state != KV_BIND_OK || stored.native != ix->native || stored.element != ix->element)
+        return KV_FAIL(err, KV_EINVAL, "the bytes of %s cannot be those of %s: the sizes differ", s->layout[i]->name,
+                       s->stored[i]->name);
+    if (!kv_mul_i64(s->tp[i], kv_index_bytes(ix), &out->native_bytes[i]))
+        return KV_FAIL(err, KV_EINVAL, "%s: %" PRId64 " shards do not fit 64 bits", s->layout[i]->name, s->tp[i]);
+    return KV_OK;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The least bytes that can travel: heads that a rank lacks, tokens alone, the narrower element type. */
+static void least_bytes(const kv_tp_spec *s, const kv_index ix[2], kv_tp_result *out)
+{
+    const int64_t heads = kv_tp_split_heads(s->layout[0], s->g);
+    const int64_t element = smaller(kv_elem_bytes((kv_elem)ix[0].element), kv_elem_bytes((kv_elem)ix[1].element));
+    const int64_t head = s->g->layers * ix[0].tokens * (ix[0].lanes[0] + ix[0].lanes[1]) * element;
+    for (int back = 0; back < 2; back++)
+        for (int64_t r = 0; r < out->ranks; r++) {
+            out->least[back][r] = head * kv_tp_shard_lacks(heads, s->tp[back], s->tp[1 - back], r);
+            out->least_total[back] += out->least[back][r];
+        }
+}
+
+kv_rc kv_tp_examine(const kv_tp_spec *s, kv_tp_result *out, kv_err *err)
+{
+    kv_layout_frontier frontier = KV_X_NONE;
+    kv_index ix[2];
+    kv_rc rc;
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < KV_TP_OBS; i++) out->observed[i] = KV_TP_NULL;
+    KV_TRY(rc, out, check_spec(s, err));
+    out->ranks = kv_tp_group_ranks(s->tp[0], s->tp[1]);
+    out->layers = s->g->layers;
+    out->unit_layers = kv_pair_unit_layers(s->layout[0], s->layout[1], s->g);
+    KV_TRY(rc, out, kv_pair_frontier(s->layout[0], s->layout[1], s->g, &frontier, out->reason, err));
+    if (frontier == KV_X1_LATENT_KV) {
+        out->refused = true;
+        out->frontier = (int32_t)frontier;
+        goto out;
+    }
+    out->reason[0] = '\0'; /* any other frontier is asked of the shards, not of the wholes */
+    for (int i = 0; i < 2 && !out->refused; i++) KV_TRY(rc, out, examine_side(s, i, out, &ix[i], err));
+    if (out->refused)
+        memset(out->native_bytes, 0, sizeof out->native_bytes);
+    else
+        least_bytes(s, ix, out);
+out:
+    return rc;
+}
+
+/* ---- what a rank works with -------------------------------------------------------------- */
+
+static kv_rc open_side(kv_tp_work *w, int i, kv_err *err)
+{
+    kv_tp_side *side = &w->side[i];
+    kv_bind_state state;
+    char reason[KV_REASON_TEXT];
+    kv_rc rc;
+    side->here = w->t->rank < w->s->tp[i];
+    if (!side->here) return KV_OK;
+    KV_TRY(rc, out, kv_tp_bind(w->s, i, w->t->rank, false, w->unit, &side->ix, &state, reason, err));
+    KV_TRY(rc, out, kv_tp_bind(w->s, i, w->t->rank, true, w->unit, &side->stored, &state, reason, err));
+    kv_tp_wire_index(&side->ix, w->element, &side->wire);
+    w->row_bytes = (side->ix.lanes[0] + side->ix.lanes[1]) * kv_elem_bytes((kv_elem)w->element);
+    KV_TRY(rc, out, KV_TP_OPS(w)->image_new(w->s->device, kv_index_bytes(&side->ix), &side->image, err));
+    KV_TRY(rc, out, KV_TP_OPS(w)->image_new(w->s->device, kv_index_bytes(&side->wire), &side->packed, err));
+    if (side->packed->host == w->t->ops->gpu)
+        KV_TRY(rc, out, w->t->ops->buffer_new(w->t, kv_index_bytes(&side->wire), &side->staged, err));
+out:
+    return rc;
+}
+
+/* Room for an image of either side, and for one layer in canonical order (the decode's scratch). */
+static int64_t third_bytes(const kv_tp_work *w)
+{
+    int64_t most = 0;
+    for (int i = 0; i < 2; i++) {
+        const kv_index *ix = &w->side[i].ix;
+        if (!w->side[i].here) continue;
+        const int64_t widest = kv_elem_bytes(w->s->g->element) > kv_elem_bytes((kv_elem)ix->element)
+                                   ? kv_elem_bytes(w->s->g->element)
+                                   : kv_elem_bytes((kv_elem)ix->element);
+        const int64_t layer = ix->elements / ix->layers * widest, image = kv_index_bytes(ix);
+        if (image > most) most = image;
+        if (layer > most) most = layer;
+    }
+    return most;
+}
+
+kv_rc kv_tp_open_work(kv_tp_work *w, const kv_tp_spec *s, const kv_tp_result *found, kv_err *err)
+{
+    const int64_t heads = kv_tp_split_heads(s->layout[0], s->g);
+    const kv_elem e[2] = {kv_layout_element(s->layout[0], s->g), kv_layout_element(s->layout[1], s->g)};
+    kv_rc rc;
+    memset(w, 0, sizeof *w);
+    w->s = s;
+    w->t = s->transport;
+    w->hash = s->hash != NULL ? s->hash : &kv_tp_hash_fnv;
+    w->unit = found->unit_layers;
+    w->element = (int32_t)(kv_elem_bytes(e[1]) < kv_elem_bytes(e[0]) ? e[1] : e[0]);
+    w->notes = kv_alloc((size_t)found->ranks, 1024 + (size_t)found->ranks * sizeof(kv_tp_header));
+    if (w->notes == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " ranks", found->ranks);
+    for (int i = 0; i < 2; i++) {
+        KV_TRY(rc, out, kv_tp_plan_new(heads, s->tp[i], s->tp[1 - i], &w->plan[i], err));
+        KV_TRY(rc, out,
+               kv_tp_rounds_new(s->send, w->unit, s->g->tokens, s->layout[i]->block, s->chunk, s->n_chunks,
+                                &w->round[i], &w->n_rounds[i], err));
+        KV_TRY(rc, out, open_side(w, i, err));
+    }
+    KV_TRY(rc, out, KV_TP_OPS(w)->image_new(s->device, third_bytes(w), &w->third, err));
+    if (w->side[0].here) KV_TRY(rc, out, KV_TP_OPS(w)->diffset_new(s->device, &w->side[0].stored, &w->diffs, err));
+out:
+    return rc;
+}
+
+void kv_tp_close_work(kv_tp_work *w)
+{
+    for (int i = 0; i < 2; i++) {
+        kv_tp_side *side = &w->side[i];
+        kv_tp_plan_free(&w->plan[i]);
+        kv_free(w->round[i]);
+        KV_TP_OPS(w)->image_free(w->s->device, side->image);
+        if (w->t->lost_buffers) continue; /* bytes may still arrive in them */
+        KV_TP_OPS(w)->image_free(w->s->device, side->packed);
+        if (side->staged != NULL) w->t->ops->buffer_free(w->t, side->staged);
+    }
+    if (w->diffs != NULL) KV_TP_OPS(w)->diffset_free(w->s->device, w->diffs);
+    KV_TP_OPS(w)->image_free(w->s->device, w->third);
+    if (!w->t->lost_buffers) kv_free(w->notes);
+}

@@ -1,0 +1,164 @@
+/* What all transports share. */
+#include "tp/kv_tp_transport.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tp/kv_tp.h"
+
+double kv_tp_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+void kv_tp_pause(int *idle)
+{
+    ++*idle;
+    if (*idle < 200) {
+        sched_yield();
+        return;
+    }
+    const struct timespec wait = {0, *idle < 2000 ? 20000 : 500000};
+    nanosleep(&wait, NULL);
+}
+
+static int64_t bytes_of(const kv_tp_message *m, size_t n)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < m[i].pieces; k++) sum += m[i].piece[k].bytes;
+    return sum;
+}
+
+static kv_rc check_messages(const kv_tp_transport *t, const kv_tp_message *m, size_t n, kv_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (m[i].peer < 0 || m[i].peer >= t->size || m[i].peer == t->rank || m[i].pieces < 0)
+            return KV_FAIL(err, KV_EBUG, "a message for rank %" PRId32 " of a group of %" PRId32, m[i].peer, t->size);
+    return KV_OK;
+}
+
+static kv_rc checked(kv_tp_transport *t, const kv_tp_batch *b,
+                     kv_rc (*run)(kv_tp_transport *, const kv_tp_batch *, kv_err *), kv_err *err)
+{
+    kv_rc rc;
+    if (t->broken) return KV_FAIL(err, KV_EPEER, "this group of ranks failed before");
+    KV_TRY(rc, out, check_messages(t, b->send, b->n_send, err));
+    KV_TRY(rc, out, check_messages(t, b->recv, b->n_recv, err));
+    rc = run(t, b, err);
+    if (rc != KV_OK) t->broken = true;
+out:
+    return rc;
+}
+
+kv_rc kv_tp_control(kv_tp_transport *t, const kv_tp_batch *b, kv_err *err)
+{
+    return checked(t, b, t->ops->control, err);
+}
+
+kv_rc kv_tp_exchange(kv_tp_transport *t, const kv_tp_batch *b, kv_err *err)
+{
+    const kv_rc rc = checked(t, b, t->ops->exchange, err);
+    if (rc != KV_OK) return rc;
+    t->sent_bytes += bytes_of(b->send, b->n_send);
+    t->received_bytes += bytes_of(b->recv, b->n_recv);
+    return KV_OK;
+}
+
+kv_rc kv_tp_share(kv_tp_transport *t, const void *mine, int64_t bytes, void *all, kv_err *err)
+{
+    kv_tp_message send[KV_TP_RANKS_MAX], recv[KV_TP_RANKS_MAX];
+    kv_tp_piece out, in[KV_TP_RANKS_MAX];
+    unsigned char *to = all;
+    kv_tp_batch b = {send, recv, 0, 0};
+    memcpy(to + t->rank * bytes, mine, (size_t)bytes);
+    out = (kv_tp_piece){to + t->rank * bytes, bytes};
+    for (int32_t i = 1; i < t->size; i++) { /* each rank begins with another one */
+        const int32_t next = (t->rank + i) % t->size, before = (t->rank + t->size - i) % t->size;
+        in[before] = (kv_tp_piece){to + before * bytes, bytes};
+        send[b.n_send++] = (kv_tp_message){next, 1, &out};
+        recv[b.n_recv++] = (kv_tp_message){before, 1, &in[before]};
+    }
+    return kv_tp_control(t, &b, err);
+}
+
+typedef struct {
+    int32_t rc;
+    char text[KV_TP_NOTICE_TEXT];
+} outcome;
+
+kv_rc kv_tp_agree(kv_tp_transport *t, kv_rc rc, kv_err *err)
+{
+    outcome mine = {(int32_t)rc, ""}, all[KV_TP_RANKS_MAX];
+    if (rc != KV_OK) snprintf(mine.text, sizeof mine.text, "%.200s", err != NULL ? err->text : kv_rc_name(rc));
+    const kv_rc shared = kv_tp_share(t, &mine, sizeof mine, all, rc == KV_OK ? err : NULL);
+    if (rc != KV_OK) return rc;
+    if (shared != KV_OK) return shared;
+    for (int32_t r = 0; r < t->size; r++)
+        if (all[r].rc != KV_OK) return KV_FAIL(err, KV_EPEER, "rank %" PRId32 ": %.200s", t->world[r], all[r].text);
+    return KV_OK;
+}
+
+void kv_tp_abort(kv_tp_transport *t, const char *why)
+{
+    if (t == NULL || t->broken) return;
+    t->ops->abort(t, why);
+    t->broken = true;
+}
+
+void kv_tp_close(kv_tp_transport *t)
+{
+    if (t != NULL) t->ops->close(t);
+}
+
+/* ---- which one --------------------------------------------------------------------------- */
+
+bool kv_tp_choose(const kv_tp_place *place, const int32_t *rank_name, int32_t n, bool have_nccl,
+                  char why[KV_TP_WHY_TEXT])
+{
+    if (!have_nccl) {
+        snprintf(why, KV_TP_WHY_TEXT, "mpi: this build has no NCCL");
+        return false;
+    }
+    for (int32_t a = 0; a < n; a++)
+        if (place[a].gpu[0] == '\0') {
+            snprintf(why, KV_TP_WHY_TEXT, "mpi: rank %" PRId32 " has no GPU of its own", rank_name[a]);
+            return false;
+        }
+    for (int32_t a = 0; a < n; a++)
+        for (int32_t b = 0; b < a; b++)
+            if (strcmp(place[a].host, place[b].host) == 0 && strcmp(place[a].gpu, place[b].gpu) == 0) {
+                snprintf(why, KV_TP_WHY_TEXT, "mpi: ranks %" PRId32 " and %" PRId32 " share GPU %s of %s", rank_name[b],
+                         rank_name[a], place[a].gpu, place[a].host);
+                return false;
+            }
+    snprintf(why, KV_TP_WHY_TEXT, "nccl: each of the %" PRId32 " ranks has a GPU of its own", n);
+    return true;
+}
+
+kv_rc kv_tp_choose_shared(kv_tp_transport *control, const kv_tp_place *mine, bool *nccl, char why[KV_TP_WHY_TEXT],
+                          kv_err *err)
+{
+    struct {
+        kv_tp_place place;
+        int32_t have_nccl;
+    } me, all[KV_TP_RANKS_MAX];
+    kv_tp_place places[KV_TP_RANKS_MAX];
+    bool have = true;
+    memset(&me, 0, sizeof me);
+    me.place = *mine;
+    me.have_nccl = strcmp(kv_tp_nccl_version(), "none") != 0;
+    const kv_rc rc = kv_tp_share(control, &me, sizeof me, all, err);
+    if (rc != KV_OK) return rc;
+    for (int32_t r = 0; r < control->size; r++) {
+        places[r] = all[r].place;
+        have = have && all[r].have_nccl;
+    }
+    *nccl = kv_tp_choose(places, control->world, control->size, have, why);
+    return KV_OK;
+}
