@@ -117,6 +117,13 @@ const char *kv_codec_obs_name(kv_codec_obs o)
     return names[o];
 }
 
+const char *kv_study_obs_name(kv_study_obs o)
+{
+    static const char *const names[KV_OBS_COUNT] = {"identity_changes_nothing", "variants_agree", "logits_are_finite",
+                                                    "top1_identical"};
+    return names[o];
+}
+
 const char *kv_obs_name(kv_obs o)
 {
     return observations[o];

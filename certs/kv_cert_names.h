@@ -13,6 +13,7 @@
 #define KV_CERT_ANCHOR "vllm-fa" /* the layout that pair selection "published" measures others against */
 #define KV_PROOF_EXHAUSTIVE "index-permutation-exhaustive"
 #define KV_CERT_CANONICAL "canonical" /* the source of a codec row: the canonical tensor itself */
+#define KV_PROOF_ATTRIBUTION "attribution-study"
 #define KV_PROOF_CODEC "codec-store-decode"
 #define KV_PROOF_FRONTIER "frontier"
 #define KV_PROOF_FAILED "failed"
@@ -104,6 +105,9 @@ const char *kv_obs_name(kv_obs o);
 /* The four observations of a codec row. */
 typedef enum { KV_CODEC_OBS_STORE, KV_CODEC_OBS_SLOT, KV_CODEC_OBS_DECODE, KV_CODEC_OBS_TOKENS } kv_codec_obs;
 const char *kv_codec_obs_name(kv_codec_obs o);
+/* The four observations of an attribution row. */
+typedef enum { KV_STUDY_OBS_IDENTITY, KV_STUDY_OBS_VARIANTS, KV_STUDY_OBS_FINITE, KV_STUDY_OBS_TOP1 } kv_study_obs;
+const char *kv_study_obs_name(kv_study_obs o);
 
 /* Reasons to refuse a certificate, H0 to H15. */
 typedef enum {

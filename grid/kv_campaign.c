@@ -37,7 +37,7 @@ uint32_t kv_tail_fill_bits(kv_tail t, kv_elem e)
 
 /* ---- cells by name ---------------------------------------------------------------------- */
 
-static const char *const check_names[KV_CHECK_COUNT] = {"codec", "move", "pair"};
+static const char *const check_names[KV_CHECK_COUNT] = {"attribution", "codec", "move", "pair"};
 
 const char *kv_check_name(kv_check k)
 {
@@ -54,8 +54,17 @@ bool kv_check_parse(const char *name, kv_check *out)
     return false;
 }
 
+kv_study_point kv_cell_study_point(const kv_campaign *c, const kv_cell *cell)
+{
+    return kv_study_point_at(&c->study, c->geometries[cell->geometry].layers, (size_t)cell->src);
+}
+
 const char *kv_cell_side(const kv_campaign *c, const kv_cell *cell, int side)
 {
+    if (cell->check == KV_CHECK_ATTRIBUTION) {
+        const kv_study_point p = kv_cell_study_point(c, cell);
+        return kv_study_point_side(&p, side);
+    }
     if (cell->check == KV_CHECK_CODEC) {
         const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)cell->src);
         return kv_codec_point_side(&p, side);
@@ -342,8 +351,9 @@ static kv_rc read_part(kv_campaign *c, const json_t *spec, const char *where, kv
 
 static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
 {
-    static const char *const keys[] = {"schema", "name",   "select", "pairs", "geometries", "tail",  "values",
-                                       "seed",   "claims", "floors", "part",  "expect",     "codec", NULL};
+    static const char *const keys[] = {"schema", "name",   "select", "pairs",       "geometries",
+                                       "tail",   "values", "seed",   "claims",      "floors",
+                                       "part",   "expect", "codec",  "attribution", NULL};
     kv_rc rc;
     const char *schema = NULL;
     KV_TRY(rc, out, kv_json_only_keys(spec, keys, where, err));
@@ -360,6 +370,7 @@ static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv
     KV_TRY(rc, out, read_values(c, spec, where, err));
     KV_TRY(rc, out, read_part(c, spec, where, err));
     KV_TRY(rc, out, kv_codec_section_read(json_object_get(spec, "codec"), where, &c->codec, err));
+    KV_TRY(rc, out, kv_study_section_read(json_object_get(spec, "attribution"), where, &c->study, err));
     KV_TRY(rc, out, kv_expect_check(json_object_get(spec, "expect"), where, err));
 out:
     return rc;

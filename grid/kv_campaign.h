@@ -6,6 +6,7 @@
 
 #include "base/kv_base.h"
 #include "grid/kv_codec_spec.h"
+#include "grid/kv_study_spec.h"
 #include "layouts/kv_layout.h"
 
 /* What the tails hold while a cell runs. */
@@ -16,16 +17,16 @@ uint32_t kv_tail_stale_bits(kv_tail t, kv_elem e);
 uint32_t kv_tail_fill_bits(kv_tail t, kv_elem e);
 
 /* What a cell checks, in the order of rows (the bytes of the names). */
-typedef enum { KV_CHECK_CODEC, KV_CHECK_MOVE, KV_CHECK_PAIR, KV_CHECK_COUNT } kv_check;
+typedef enum { KV_CHECK_ATTRIBUTION, KV_CHECK_CODEC, KV_CHECK_MOVE, KV_CHECK_PAIR, KV_CHECK_COUNT } kv_check;
 const char *kv_check_name(kv_check k);
 bool kv_check_parse(const char *name, kv_check *out);
 
 /* One unit of work. */
 typedef struct {
     int32_t check;    /* kv_check */
-    int32_t src, dst; /* pair: indices in the catalogue; codec, move: src is the number of the point in the section */
+    int32_t src, dst; /* pair: indices in the catalogue; others: src is the number of the point in the section */
     int32_t geometry; /* index in geometries */
-    int32_t tail;     /* kv_tail; codec, move: the campaign's first */
+    int32_t tail;     /* kv_tail; others than pair: the campaign's first */
 } kv_cell;
 
 typedef struct {
@@ -40,6 +41,7 @@ typedef struct {
     int64_t part, parts; /* this run is part `part` (from 1) of `parts`; 1 of 1 for the whole */
     bool exhaustive;     /* "values": "exhaustive": every bit pattern at every place */
     kv_codec_section codec;
+    kv_study_section study;
     kv_cell *cells; /* in row order */
     size_t n_cells;
 } kv_campaign;
@@ -59,12 +61,19 @@ kv_rc kv_campaign_unpack(const char *bytes, size_t n, kv_campaign *out, kv_err *
 
 void kv_campaign_free(kv_campaign *c);
 
+/* Whether it has rows of the codec: check "codec", "move" or "attribution". */
+static inline bool kv_campaign_has_codec(const kv_campaign *c)
+{
+    return c->codec.present || c->study.present;
+}
+
 /* Payloads that a cell of geometry g moves: 6, or every bit pattern of its element type. */
 int32_t kv_campaign_payloads(const kv_campaign *c, const kv_geometry *g);
 
 /* "src->dst" of a cell. */
 #define KV_PAIR_ID_TEXT (2 * KV_NAME_MAX + 3)
 void kv_cell_pair_id(const kv_campaign *c, const kv_cell *cell, char out[KV_PAIR_ID_TEXT]);
+kv_study_point kv_cell_study_point(const kv_campaign *c, const kv_cell *cell); /* of an attribution cell */
 /* Its source (side 0) or destination (1) by name. */
 const char *kv_cell_side(const kv_campaign *c, const kv_cell *cell, int side);
 

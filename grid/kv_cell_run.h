@@ -10,6 +10,7 @@ typedef struct {
     kv_device *dev; /* borrowed */
     struct kv_reference *references;
     size_t n_references;
+    struct kv_study_kept *study; /* of the last attribution cell (kv_study_cell.c) */
 } kv_runner;
 
 /* Runs cell number `cell` into *row. A cell that cannot be run (memory, device) is a FAILED row, not an

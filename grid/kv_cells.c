@@ -152,7 +152,7 @@ static kv_rc read_pairs(const kv_campaign *c, const char *where, pair_list *out,
 {
     const json_t *v = json_object_get(c->spec, "pairs");
     const char *word = json_string_value(v);
-    if (v == NULL && c->codec.present) return KV_OK; /* the codec alone */
+    if (v == NULL && (c->codec.present || c->study.present)) return KV_OK; /* the codec alone */
     if (word != NULL && strcmp(word, "all-ordered") == 0) return all_ordered(&c->catalogue, out, err);
     if (word != NULL && strcmp(word, "published") == 0) return published(&c->catalogue, where, out, err);
     if (json_is_array(v) && json_array_size(v) > 0) return listed(&c->catalogue, v, where, out, err);
@@ -197,18 +197,35 @@ static uint64_t pair_number(const kv_campaign *c, size_t geometry, const named_p
     return ((geometry * n + (uint64_t)p->src) * n + (uint64_t)p->dst) * c->n_tails + tail;
 }
 
-/* Number of a cell of another check: its place among all cells of that check, far from each other. */
-static uint64_t point_number(kv_check k, size_t geometry, size_t points, size_t point)
+/* Cells of another check at one geometry. */
+static size_t points_of(const kv_campaign *c, kv_check k, size_t geometry)
 {
-    return ((uint64_t)k + 1) * 1000003 + geometry * points + point;
+    if (k == KV_CHECK_ATTRIBUTION) return kv_study_point_count(&c->study, c->geometries[geometry].layers);
+    return k == KV_CHECK_CODEC ? kv_codec_point_count(&c->codec) : kv_move_point_count(&c->codec);
 }
 
-static void fill_points(kv_campaign *c, kv_check k, size_t points)
+/* Number of a cell of another check: its place among all cells of that check, those of each check far from the others. */
+static uint64_t point_number(kv_check k, uint64_t place)
 {
+    return ((uint64_t)k + 1) * 1000003 + place;
+}
+
+static void fill_points(kv_campaign *c, kv_check k)
+{
+    uint64_t place = 0;
     for (size_t g = 0; g < c->n_geometries; g++)
-        for (size_t i = 0; i < points; i++)
-            if (in_part(c, point_number(k, g, points, i)))
+        for (size_t i = 0, n = points_of(c, k, g); i < n; i++, place++)
+            if (in_part(c, point_number(k, place)))
                 c->cells[c->n_cells++] = (kv_cell){(int32_t)k, (int32_t)i, 0, (int32_t)g, (int32_t)c->tails[0]};
+}
+
+/* Cells of all checks but "pair". */
+static int64_t all_points(const kv_campaign *c)
+{
+    int64_t n = 0;
+    for (int k = 0; k < KV_CHECK_PAIR; k++)
+        for (size_t g = 0; g < c->n_geometries && n <= CELLS_MAX; g++) n += (int64_t)points_of(c, (kv_check)k, g);
+    return n;
 }
 
 static void fill_pairs(kv_campaign *c, const named_pair *pairs, size_t n_pairs)
@@ -226,17 +243,15 @@ static void fill_pairs(kv_campaign *c, const named_pair *pairs, size_t n_pairs)
 static kv_rc fill_cells(kv_campaign *c, const named_pair *pairs, size_t n_pairs, const char *where, kv_err *err)
 {
     int64_t n = 0;
-    const size_t codec = kv_codec_point_count(&c->codec), move = kv_move_point_count(&c->codec);
-    if (!kv_mul_i64((int64_t)n_pairs, (int64_t)c->n_tails, &n) || !kv_add_i64(n, (int64_t)(codec + move), &n) ||
-        !kv_mul_i64(n, (int64_t)c->n_geometries, &n) || n > CELLS_MAX)
+    if (!kv_mul_i64((int64_t)n_pairs, (int64_t)c->n_tails, &n) || !kv_mul_i64(n, (int64_t)c->n_geometries, &n) ||
+        !kv_add_i64(n, all_points(c), &n) || n > CELLS_MAX)
         return KV_FAIL(err, KV_EFORMAT, "%s: %zu pairs x %zu geometries are more than %d cells", where, n_pairs,
                        c->n_geometries, CELLS_MAX);
     if (n == 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: the campaign has no cell (fewer than two layouts are selected)", where);
     c->cells = kv_alloc((size_t)n, sizeof *c->cells);
     if (c->cells == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " cells", n);
-    fill_points(c, KV_CHECK_CODEC, codec);
-    fill_points(c, KV_CHECK_MOVE, move);
+    for (int k = 0; k < KV_CHECK_PAIR; k++) fill_points(c, (kv_check)k);
     fill_pairs(c, pairs, n_pairs);
     if (c->n_cells == 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: part %" PRId64 " of %" PRId64 " holds no cell: the campaign has %" PRId64,

@@ -80,6 +80,7 @@ static bool proof_incomplete(const checks *k, const asked *a)
     const json_t *proof = json_object_get(a->json, "proof");
     if (!kv_row_ran(a->r)) return false;
     if (check_of(k, a->cell) == KV_CHECK_CODEC) return json_object_size(proof) != 22; /* some may be null: no number */
+    if (check_of(k, a->cell) == KV_CHECK_ATTRIBUTION) return json_object_size(proof) != 15;
     return json_object_size(proof) != 21 || has_null(proof) || has_null(json_object_get(a->json, "native_bytes"));
 }
 
@@ -178,8 +179,10 @@ static bool lemma_missing(const checks *k, const asked *a)
 
 static bool codec_disagrees(const checks *k, const asked *a)
 {
-    if (check_of(k, a->cell) != KV_CHECK_CODEC || !kv_row_ran(a->r)) return false;
-    for (int o = 0; o < KV_CODEC_OBS_TOKENS; o++)
+    const kv_check check = check_of(k, a->cell);
+    if ((check != KV_CHECK_CODEC && check != KV_CHECK_ATTRIBUTION) || !kv_row_ran(a->r)) return false;
+    const int last = check == KV_CHECK_CODEC ? KV_CODEC_OBS_TOKENS : KV_STUDY_OBS_FINITE; /* from there on: findings */
+    for (int o = 0; o < last; o++)
         if (a->r->observed[o] != KV_TRUE) return true;
     return false;
 }
@@ -208,7 +211,8 @@ static const struct {
     {"equal_images_are_same_image", same_image_wrong, "rows say same_image wrongly"},
     {"lemmas_of_exact_rows_exist", lemma_missing, "exact rows name no lemma, or an unknown one"},
     {"every_cell_has_a_row", row_of_another_cell, "cells of the expanded campaign have no row"},
-    {"codec_agrees", codec_disagrees, "codec rows differ from their reference"}}; /* last: only with a codec section */
+    {"codec_agrees", codec_disagrees,
+     "rows of the codec differ from their reference"}}; /* last: only where there are such rows */
 #define N_TESTS (sizeof table / sizeof table[0])
 
 /* Asks every row everything; a row is made and written out once. */
@@ -226,7 +230,7 @@ static kv_rc of_all_rows(checks *k)
         for (size_t t = 0; t < N_TESTS; t++) faults[t] += table[t].fault(k, &a);
         json_decref(json);
     }
-    for (size_t t = 0; rc == KV_OK && t < N_TESTS - !k->c->codec.present; t++)
+    for (size_t t = 0; rc == KV_OK && t < N_TESTS - !kv_campaign_has_codec(k->c); t++)
         rc = add(k, table[t].name, faults[t] == 0, "%" PRId64 " of %zu rows: %s", faults[t], k->c->n_cells,
                  table[t].what);
     return rc;
@@ -275,7 +279,7 @@ static kv_rc of_tokens(checks *k)
         kv_row row;
         const kv_row *r = &row;
         kv_row_set_get(k->rows, i, &row);
-        if (!kv_row_ran(r) || geometry_of(k, i)->tokens == 0) continue;
+        if (!kv_row_ran(r) || r->has_study || geometry_of(k, i)->tokens == 0) continue; /* no token leg */
         any = true;
         for (int t = 1; t < KV_DECODE_STEPS; t++) varied = varied || r->reference[t] != r->reference[0];
     }

@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "grid/kv_row_codec.h"
 #include "grid/kv_row_fields.h"
 
 /* ---- one row ---------------------------------------------------------------------------- */
@@ -15,7 +14,8 @@ enum {
     REASON_DERIVED = 8, /* what kv_pair_frontier says */
     REASON_GIVEN = 16,
     FAILED_AT = 32,
-    HAS_CODEC = 64
+    HAS_CODEC = 64, /* kv_row_mores[0], and so on upwards */
+    HAS_STUDY = 128
 };
 #define NUMBER_BYTES 10 /* the longest number */
 
@@ -69,6 +69,7 @@ static unsigned flags_of(const kv_campaign *c, const kv_row *row)
     if (strcmp(row->logits_digest, row->reference_digest) == 0) flags |= SAME_DIGEST;
     if (row->failed_at[0] != '\0') flags |= FAILED_AT;
     if (row->has_codec) flags |= HAS_CODEC;
+    if (row->has_study) flags |= HAS_STUDY;
     if (row->reason[0] == '\0') return flags;
     if (row->verdict == KV_VERDICT_REFUSED) {
         derive_reason(c, row->cell, reason);
@@ -86,14 +87,18 @@ static kv_rc put_decode(const kv_row *row, unsigned flags, kv_buf *out, kv_err *
     return rc;
 }
 
-static kv_rc put_codec(const kv_row *row, kv_buf *out, kv_err *err)
+static kv_rc put_fields(const kv_row *row, const kv_row_field *field, size_t n, kv_buf *out, kv_err *err)
 {
-    int64_t numbers[KV_ROW_CODEC_NUMBERS];
     kv_rc rc = KV_OK;
-    kv_row_codec_numbers(row, numbers);
-    for (int i = 0; rc == KV_OK && i < KV_ROW_CODEC_NUMBERS; i++)
-        rc = put_number((uint64_t)(numbers[i] - KV_ROW_CODEC_LEAST), out, err);
-    return rc == KV_OK ? kv_buf_append(out, row->codec.digest, sizeof row->codec.digest, err) : rc;
+    for (size_t i = 0; rc == KV_OK && i < n; i++)
+        rc = put_number((uint64_t)(kv_row_field_get(row, &field[i]) - field[i].least), out, err);
+    return rc;
+}
+
+static kv_rc put_more(const kv_row *row, const kv_row_more *m, kv_buf *out, kv_err *err)
+{
+    const kv_rc rc = put_fields(row, m->field, m->n_fields, out, err);
+    return rc == KV_OK ? kv_buf_append(out, (const char *)row + m->digest_at, m->digests * KV_HASH_BYTES, err) : rc;
 }
 
 kv_rc kv_row_pack(const kv_campaign *c, const kv_row *row, kv_buf *out, kv_err *err)
@@ -101,12 +106,11 @@ kv_rc kv_row_pack(const kv_campaign *c, const kv_row *row, kv_buf *out, kv_err *
     const unsigned flags = flags_of(c, row);
     kv_rc rc = put_number((uint64_t)row->cell, out, err);
     if (rc == KV_OK) rc = put_number(flags, out, err);
-    for (size_t i = 0; rc == KV_OK && i < KV_ROW_FIELDS; i++)
-        rc = put_number((uint64_t)(kv_row_field_get(row, &kv_row_fields[i]) - kv_row_fields[i].least), out, err);
+    if (rc == KV_OK) rc = put_fields(row, kv_row_fields, KV_ROW_FIELDS, out, err);
     if (rc == KV_OK && (flags & HAS_DECODE) != 0) rc = put_decode(row, flags, out, err);
     if (rc == KV_OK && (flags & REASON_GIVEN) != 0) rc = put_text(row->reason, out, err);
     if (rc == KV_OK && (flags & FAILED_AT) != 0) rc = put_text(row->failed_at, out, err);
-    if (rc == KV_OK && (flags & HAS_CODEC) != 0) rc = put_codec(row, out, err);
+    if (rc == KV_OK && kv_row_more_of(row) != NULL) rc = put_more(row, kv_row_more_of(row), out, err);
     return rc;
 }
 
@@ -170,33 +174,36 @@ static bool take_decode(taker *t, unsigned flags, kv_row *r)
     return (flags & SAME_DIGEST) != 0 || take_digest(t, r->reference_digest);
 }
 
-static bool take_codec(taker *t, kv_row *r)
+static bool take_fields(taker *t, const kv_row_field *field, size_t n, kv_row *r)
 {
-    int64_t numbers[KV_ROW_CODEC_NUMBERS];
-    uint64_t v;
-    for (int i = 0; i < KV_ROW_CODEC_NUMBERS; i++) {
-        if (!take_number(t, &v)) return false;
-        numbers[i] = (int64_t)v + KV_ROW_CODEC_LEAST;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t v;
+        if (!take_number(t, &v) || v > (uint64_t)(field[i].most - field[i].least)) return false;
+        kv_row_field_set(r, &field[i], (int64_t)v + field[i].least);
     }
-    r->has_codec = true;
-    return kv_row_codec_set_numbers(r, numbers) && take_bytes(t, r->codec.digest, sizeof r->codec.digest);
+    return true;
+}
+
+static bool take_more(taker *t, unsigned flags, kv_row *r)
+{
+    r->has_codec = (flags & HAS_CODEC) != 0;
+    r->has_study = !r->has_codec && (flags & HAS_STUDY) != 0;
+    const kv_row_more *m = kv_row_more_of(r);
+    return m == NULL || (take_fields(t, m->field, m->n_fields, r) &&
+                         take_bytes(t, (char *)r + m->digest_at, m->digests * KV_HASH_BYTES));
 }
 
 static bool take_row(const kv_campaign *c, taker *t, kv_row *r)
 {
-    uint64_t cell, flags, v;
+    uint64_t cell, flags;
     if (!take_number(t, &cell) || cell >= c->n_cells || !take_number(t, &flags)) return false;
     r->cell = (int64_t)cell;
-    for (size_t i = 0; i < KV_ROW_FIELDS; i++) {
-        const kv_row_field *f = &kv_row_fields[i];
-        if (!take_number(t, &v) || v > (uint64_t)(f->most - f->least)) return false;
-        kv_row_field_set(r, f, (int64_t)v + f->least);
-    }
+    if (!take_fields(t, kv_row_fields, KV_ROW_FIELDS, r)) return false;
     if ((flags & HAS_DECODE) != 0 && !take_decode(t, (unsigned)flags, r)) return false;
     if ((flags & REASON_DERIVED) != 0) derive_reason(c, r->cell, r->reason);
     if ((flags & REASON_GIVEN) != 0 && !take_text(t, r->reason, sizeof r->reason)) return false;
     if ((flags & FAILED_AT) != 0 && !take_text(t, r->failed_at, sizeof r->failed_at)) return false;
-    return (flags & HAS_CODEC) == 0 || take_codec(t, r);
+    return take_more(t, (unsigned)flags, r);
 }
 
 kv_rc kv_row_unpack(const kv_campaign *c, const void *bytes, size_t n, kv_row *out, kv_err *err)

@@ -41,6 +41,10 @@ bool kv_row_ran(const kv_row *r)
 
 json_t *kv_row_params_new(const kv_campaign *c, const kv_cell *cell)
 {
+    if (cell->check == KV_CHECK_ATTRIBUTION) {
+        const kv_study_point p = kv_cell_study_point(c, cell);
+        return kv_study_point_params_new(&p);
+    }
     if (cell->check == KV_CHECK_CODEC) {
         const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)cell->src);
         return kv_codec_point_params_new(&p);
@@ -51,6 +55,7 @@ json_t *kv_row_params_new(const kv_campaign *c, const kv_cell *cell)
 
 const char *kv_row_obs_name(kv_check check, int i)
 {
+    if (check == KV_CHECK_ATTRIBUTION) return kv_study_obs_name((kv_study_obs)i);
     return check == KV_CHECK_CODEC ? kv_codec_obs_name((kv_codec_obs)i) : kv_obs_name((kv_obs)i);
 }
 
@@ -129,6 +134,12 @@ static json_t *proof(const kv_campaign *c, const kv_row *r)
         "reference_logits_digest", text(r, r->reference_digest), "lemmas", lemma_list(r), "detail", detail(c, r));
 }
 
+static json_t *proof_of(const kv_campaign *c, const kv_cell *cell, const kv_row *r)
+{
+    if (cell->check == KV_CHECK_ATTRIBUTION) return kv_row_study_proof_new(c, r);
+    return cell->check == KV_CHECK_CODEC ? kv_row_codec_proof_new(c, r) : proof(c, r);
+}
+
 json_t *kv_row_json_new(const kv_campaign *c, const kv_row *r)
 {
     const kv_cell *cell = &c->cells[r->cell];
@@ -138,14 +149,14 @@ json_t *kv_row_json_new(const kv_campaign *c, const kv_row *r)
     json_t *observations = json_object();
     for (int i = 0; observations != NULL && i < KV_OBS_COUNT; i++)
         json_object_set_new(observations, kv_row_obs_name((kv_check)cell->check, i), tri(r->observed[i]));
-    return json_pack(
-        "{s:s,s:s,s:s,s:s,s:i,s:o,s:b,s:s,s:o,s:o,s:o,s:o,s:{s:o,s:o},s:o,s:o}", "check",
-        kv_check_name((kv_check)cell->check), "pair_id", id, "src", kv_cell_side(c, cell, 0), "dst",
-        kv_cell_side(c, cell, 1), "geometry", cell->geometry, "params", kv_row_params_new(c, cell), "same_image",
-        r->same_image, "verdict", kv_verdict_name((kv_verdict)r->verdict), "error_class",
-        r->error_class >= 0 ? json_string(kv_errclass_name((kv_errclass)r->error_class)) : json_null(), "frontier_code",
-        refused ? json_string(kv_layout_frontier_name((kv_layout_frontier)r->frontier)) : json_null(),
-        "frontier_reason", refused ? json_string(r->reason) : json_null(), "transformations", word_list(r->words),
-        "native_bytes", "src", number(r, r->native_bytes[0]), "dst", number(r, r->native_bytes[1]), "observations",
-        observations, "proof", cell->check == KV_CHECK_CODEC ? kv_row_codec_proof_new(c, r) : proof(c, r));
+    return json_pack("{s:s,s:s,s:s,s:s,s:i,s:o,s:b,s:s,s:o,s:o,s:o,s:o,s:{s:o,s:o},s:o,s:o}", "check",
+                     kv_check_name((kv_check)cell->check), "pair_id", id, "src", kv_cell_side(c, cell, 0), "dst",
+                     kv_cell_side(c, cell, 1), "geometry", cell->geometry, "params", kv_row_params_new(c, cell),
+                     "same_image", r->same_image, "verdict", kv_verdict_name((kv_verdict)r->verdict), "error_class",
+                     r->error_class >= 0 ? json_string(kv_errclass_name((kv_errclass)r->error_class)) : json_null(),
+                     "frontier_code",
+                     refused ? json_string(kv_layout_frontier_name((kv_layout_frontier)r->frontier)) : json_null(),
+                     "frontier_reason", refused ? json_string(r->reason) : json_null(), "transformations",
+                     word_list(r->words), "native_bytes", "src", number(r, r->native_bytes[0]), "dst",
+                     number(r, r->native_bytes[1]), "observations", observations, "proof", proof_of(c, cell, r));
 }

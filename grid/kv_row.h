@@ -25,6 +25,15 @@ typedef struct {
     uint8_t digest[3][2][KV_HASH_BYTES]; /* codes, slots, values; as made, and by the reference */
 } kv_row_codec;
 
+/* What an attribution cell found (kernels/codec/kv_codec_study.h says what the numbers are). */
+typedef struct {
+    int32_t finite, accept, passages; /* accept: kv_codec_study_verdict */
+    int64_t base_nll_nano, nll_nano, ppl_change_ppm, kl_nano, top1_ppm;
+    int64_t error_ppm[2], overflow_blocks[2];  /* of K and of V */
+    int64_t passage[KV_STUDY_PASSAGES_MAX][3]; /* ppl_change_ppm, kl_nano, top1_ppm */
+    uint8_t digest[2][KV_HASH_BYTES];          /* logits of the base run, of the cell */
+} kv_row_study;
+
 /* Everything a row holds beyond its cell. Plain data of fixed size: ranks run the same binary. Numbers are
  * null in the JSON where `ran` is false. */
 typedef struct {
@@ -48,6 +57,8 @@ typedef struct {
     int64_t worst_ppm;
     int32_t has_codec; /* of a codec cell that ran: */
     kv_row_codec codec;
+    int32_t has_study; /* of an attribution cell that ran: */
+    kv_row_study study;
     char reason[KV_REASON_TEXT]; /* of a frontier; or what failed */
     char failed_at[160];         /* rank, host, device of a failure */
 } kv_row;

@@ -4,36 +4,6 @@
 
 #include "certs/kv_json.h"
 
-/* ---- numbers -------------------------------------------------------------------------------- */
-
-void kv_row_codec_numbers(const kv_row *r, int64_t out[KV_ROW_CODEC_NUMBERS])
-{
-    const kv_row_codec *o = &r->codec;
-    const int64_t all[KV_ROW_CODEC_NUMBERS] = {
-        o->rows,        o->encoded_rows, o->blocks,    o->overflow_blocks, o->outliers, o->saturated, o->stored_bytes,
-        o->plain_bytes, o->has_l2,       o->has_worst, o->has_cosine,      o->l2_ppm,   o->worst_ppm, o->cosine_ppm};
-    memcpy(out, all, sizeof all);
-}
-
-bool kv_row_codec_set_numbers(kv_row *r, const int64_t in[KV_ROW_CODEC_NUMBERS])
-{
-    kv_row_codec *o = &r->codec;
-    int64_t *const wide[] = {&o->rows,     &o->encoded_rows, &o->blocks,       &o->overflow_blocks,
-                             &o->outliers, &o->saturated,    &o->stored_bytes, &o->plain_bytes};
-    int32_t *const flag[] = {&o->has_l2, &o->has_worst, &o->has_cosine};
-    for (int i = 0; i < KV_ROW_CODEC_NUMBERS; i++) {
-        const bool is_flag = i >= 8 && i < 11, is_signed = i == KV_ROW_CODEC_NUMBERS - 1;
-        const int64_t most = is_flag ? 1 : KV_JSON_INT_MAX;
-        if (in[i] > most || in[i] < (is_signed ? -KV_JSON_INT_MAX : 0)) return false;
-    }
-    for (int i = 0; i < 8; i++) *wide[i] = in[i];
-    for (int i = 0; i < 3; i++) *flag[i] = (int32_t)in[8 + i];
-    o->l2_ppm = in[11];
-    o->worst_ppm = in[12];
-    o->cosine_ppm = in[13];
-    return true;
-}
-
 /* a / b in parts per million, rounded down, without overflow. */
 static int64_t ratio_ppm(int64_t a, int64_t b)
 {
@@ -124,20 +94,28 @@ static int64_t value(const json_t *proof, const char *key)
 bool kv_row_codec_of_proof(const json_t *proof, kv_row *r)
 {
     static const char *const ppm[3] = {"relative_l2_ppm", "worst_element_ppm", "cosine_ppm"};
-    int64_t n[KV_ROW_CODEC_NUMBERS] = {
-        value(proof, "rows"),     value(proof, "encoded_rows"), value(proof, "blocks"), value(proof, "overflow_blocks"),
-        value(proof, "outliers"), value(proof, "saturated"),    r->native_bytes[1],     r->native_bytes[0]};
+    kv_row_codec *o = &r->codec;
+    int32_t *const has[3] = {&o->has_l2, &o->has_worst, &o->has_cosine};
+    int64_t *const to[3] = {&o->l2_ppm, &o->worst_ppm, &o->cosine_ppm};
     r->has_codec = json_is_integer(json_object_get(proof, "rows"));
     if (!r->has_codec) return true;
+    o->rows = value(proof, "rows");
+    o->encoded_rows = value(proof, "encoded_rows");
+    o->blocks = value(proof, "blocks");
+    o->overflow_blocks = value(proof, "overflow_blocks");
+    o->outliers = value(proof, "outliers");
+    o->saturated = value(proof, "saturated");
+    o->stored_bytes = r->native_bytes[1];
+    o->plain_bytes = r->native_bytes[0];
     for (int i = 0; i < 3; i++) {
-        n[8 + i] = json_is_integer(json_object_get(proof, ppm[i]));
-        n[11 + i] = value(proof, ppm[i]);
+        *has[i] = json_is_integer(json_object_get(proof, ppm[i]));
+        *to[i] = value(proof, ppm[i]);
     }
     take_tokens(json_object_get(proof, "decoded_tokens"), r->decoded);
     take_tokens(json_object_get(proof, "reference_tokens"), r->reference);
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < 2; i++)
-            if (!take_digest(proof, digest_keys[k][i], r->codec.digest[k][i])) return false;
-    return kv_row_codec_set_numbers(r, n) && take_hex(proof, "logits_digest", r->logits_digest) &&
+            if (!take_digest(proof, digest_keys[k][i], o->digest[k][i])) return false;
+    return take_hex(proof, "logits_digest", r->logits_digest) &&
            take_hex(proof, "reference_logits_digest", r->reference_digest);
 }

@@ -44,6 +44,50 @@ const kv_row_field kv_row_fields[KV_ROW_FIELDS] = {N(verdict, 0, KV_VERDICT_COUN
                                                    N(finite, 0, 1),
                                                    W(worst_ppm)};
 
+/* As wide as W, but of either sign. */
+#define S(name_)                                                                                                       \
+    {                                                                                                                  \
+        offsetof(kv_row, name_), true, -KV_JSON_INT_MAX, KV_JSON_INT_MAX                                               \
+    }
+static const kv_row_field codec_fields[] = {
+    W(codec.rows),         W(codec.encoded_rows),    W(codec.blocks),           W(codec.overflow_blocks),
+    W(codec.outliers),     W(codec.saturated),       W(codec.stored_bytes),     W(codec.plain_bytes),
+    N(codec.has_l2, 0, 1), N(codec.has_worst, 0, 1), N(codec.has_cosine, 0, 1), W(codec.l2_ppm),
+    W(codec.worst_ppm),    S(codec.cosine_ppm)};
+#define PASSAGE(i_) S(study.passage[i_][0]), S(study.passage[i_][1]), W(study.passage[i_][2])
+static const kv_row_field study_fields[] = {N(study.finite, 0, 1),
+                                            N(study.accept, 0, KV_CODEC_STUDY_REJECT),
+                                            N(study.passages, 1, KV_STUDY_PASSAGES_MAX),
+                                            W(study.base_nll_nano),
+                                            W(study.nll_nano),
+                                            S(study.ppl_change_ppm),
+                                            S(study.kl_nano),
+                                            W(study.top1_ppm),
+                                            S(study.error_ppm[0]),
+                                            S(study.error_ppm[1]),
+                                            W(study.overflow_blocks[0]),
+                                            W(study.overflow_blocks[1]),
+                                            PASSAGE(0),
+                                            PASSAGE(1),
+                                            PASSAGE(2),
+                                            PASSAGE(3),
+                                            PASSAGE(4),
+                                            PASSAGE(5),
+                                            PASSAGE(6),
+                                            PASSAGE(7)};
+
+const kv_row_more kv_row_mores[KV_ROW_MORES] = {
+    {offsetof(kv_row, has_codec), codec_fields, sizeof codec_fields / sizeof *codec_fields,
+     offsetof(kv_row, codec.digest), 6},
+    {offsetof(kv_row, has_study), study_fields, sizeof study_fields / sizeof *study_fields,
+     offsetof(kv_row, study.digest), 2}};
+
+const kv_row_more *kv_row_more_of(const kv_row *r)
+{
+    if (r->has_codec) return &kv_row_mores[0];
+    return r->has_study ? &kv_row_mores[1] : NULL;
+}
+
 int64_t kv_row_field_get(const kv_row *r, const kv_row_field *f)
 {
     int32_t narrow;

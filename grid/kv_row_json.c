@@ -88,6 +88,12 @@ static bool take_proof(const json_t *proof, kv_row *r)
                      sizeof r->reference_digest);
 }
 
+static bool take_any_proof(const json_t *proof, kv_check check, kv_row *r)
+{
+    if (check == KV_CHECK_ATTRIBUTION) return kv_row_study_of_proof(proof, r);
+    return check == KV_CHECK_CODEC ? kv_row_codec_of_proof(proof, r) : take_proof(proof, r);
+}
+
 kv_rc kv_row_of_json(const json_t *row, kv_check check, int64_t cell, kv_row *out, kv_err *err)
 {
     kv_row r;
@@ -102,10 +108,10 @@ kv_rc kv_row_of_json(const json_t *row, kv_check check, int64_t cell, kv_row *ou
     r.native_bytes[1] = number(bytes, "dst");
     r.same_image = truth(row, "same_image");
     const json_t *proof = json_object_get(row, "proof");
-    const char *measured = check == KV_CHECK_CODEC ? "rows" : "positions_checked";
-    r.ran = json_is_integer(json_object_get(proof, measured));
+    static const char *const measured[KV_CHECK_COUNT] = {"passages", "rows", "positions_checked", "positions_checked"};
+    r.ran = json_is_integer(json_object_get(proof, measured[check]));
     if (!take_verdict(row, &r) || !take_words(json_object_get(row, "transformations"), &r.words) ||
-        !(check == KV_CHECK_CODEC ? kv_row_codec_of_proof(proof, &r) : take_proof(proof, &r)) ||
+        !take_any_proof(proof, check, &r) ||
         !take_text(json_object_get(row, "frontier_reason"), r.reason, sizeof r.reason))
         return KV_FAIL(err, KV_EFORMAT, "a row of cell %lld cannot be read back", (long long)cell);
     *out = r;

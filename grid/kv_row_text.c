@@ -5,23 +5,26 @@
 
 #include "certs/kv_json.h"
 #include "grid/kv_journal.h"
-#include "grid/kv_row_codec.h"
 #include "grid/kv_row_fields.h"
 
 #define N_FIELDS KV_ROW_FIELDS
 #define N_PLAIN (1 + N_FIELDS + 2 * KV_DECODE_STEPS + 4)
-#define N_CODEC (KV_ROW_CODEC_NUMBERS + 6) /* more, of a codec row: numbers and digests */
 
-static void add_codec(const kv_row *row, json_t *list)
+/* What kv_row_more says, behind the plain fields: numbers, then digests. */
+static void add_more(const kv_row *row, const kv_row_more *m, json_t *list)
 {
-    int64_t numbers[KV_ROW_CODEC_NUMBERS];
     char hex[KV_HASH_HEX];
-    kv_row_codec_numbers(row, numbers);
-    for (int i = 0; i < KV_ROW_CODEC_NUMBERS; i++) json_array_append_new(list, json_integer((json_int_t)numbers[i]));
-    for (int i = 0; i < 6; i++) {
-        kv_hex_encode(row->codec.digest[i / 2][i % 2], KV_HASH_BYTES, hex);
+    for (size_t i = 0; i < m->n_fields; i++)
+        json_array_append_new(list, json_integer((json_int_t)kv_row_field_get(row, &m->field[i])));
+    for (size_t i = 0; i < m->digests; i++) {
+        kv_hex_encode((const uint8_t *)row + m->digest_at + i * KV_HASH_BYTES, KV_HASH_BYTES, hex);
         json_array_append_new(list, json_string(hex));
     }
+}
+
+static size_t more_items(const kv_row_more *m)
+{
+    return m != NULL ? m->n_fields + m->digests : 0;
 }
 
 kv_rc kv_row_encode(const kv_row *row, kv_buf *out, kv_err *err)
@@ -39,8 +42,9 @@ kv_rc kv_row_encode(const kv_row *row, kv_buf *out, kv_err *err)
     json_array_append_new(list, json_string(row->reference_digest));
     json_array_append_new(list, json_string(row->reason));
     json_array_append_new(list, json_string(row->failed_at));
-    if (row->has_codec) add_codec(row, list);
-    if (json_array_size(list) != N_PLAIN + (row->has_codec ? N_CODEC : 0))
+    const kv_row_more *more = kv_row_more_of(row);
+    if (more != NULL) add_more(row, more, list);
+    if (json_array_size(list) != N_PLAIN + more_items(more))
         rc = KV_FAIL(err, KV_ENOMEM, "no memory for a journal line");
     else
         rc = kv_json_write(list, out, err);
@@ -64,17 +68,31 @@ static bool take_text(const json_t *list, size_t *at, char *out, size_t n)
     return true;
 }
 
-static bool take_codec(const json_t *list, size_t *at, kv_row *r)
+/* Which of them has that many items; NULL for none. */
+static const kv_row_more *more_of_size(size_t items)
 {
-    int64_t numbers[KV_ROW_CODEC_NUMBERS];
-    for (int i = 0; i < KV_ROW_CODEC_NUMBERS; i++)
-        if (!take_int(list, at, KV_ROW_CODEC_LEAST, KV_JSON_INT_MAX, &numbers[i])) return false;
-    for (int i = 0; i < 6; i++) {
-        const char *hex = json_string_value(json_array_get(list, (*at)++));
-        if (hex == NULL || !kv_hex_decode(hex, r->codec.digest[i / 2][i % 2], KV_HASH_BYTES)) return false;
+    for (size_t i = 0; i < KV_ROW_MORES; i++)
+        if (more_items(&kv_row_mores[i]) == items) return &kv_row_mores[i];
+    return NULL;
+}
+
+static bool take_more(const json_t *list, size_t *at, const kv_row_more *m, kv_row *r)
+{
+    static const kv_row_field flag = {0, false, 0, 1};
+    kv_row_field has = flag;
+    has.at = m->has;
+    for (size_t i = 0; i < m->n_fields; i++) {
+        int64_t v;
+        if (!take_int(list, at, m->field[i].least, m->field[i].most, &v)) return false;
+        kv_row_field_set(r, &m->field[i], v);
     }
-    r->has_codec = true;
-    return kv_row_codec_set_numbers(r, numbers);
+    for (size_t i = 0; i < m->digests; i++) {
+        const char *hex = json_string_value(json_array_get(list, (*at)++));
+        if (hex == NULL || !kv_hex_decode(hex, (uint8_t *)r + m->digest_at + i * KV_HASH_BYTES, KV_HASH_BYTES))
+            return false;
+    }
+    kv_row_field_set(r, &has, 1);
+    return true;
 }
 
 static bool decode_list(const kv_campaign *c, const json_t *list, kv_row *r)
@@ -82,7 +100,8 @@ static bool decode_list(const kv_campaign *c, const json_t *list, kv_row *r)
     size_t at = 0;
     int64_t v;
     const size_t n = json_array_size(list);
-    if (n != N_PLAIN && n != N_PLAIN + N_CODEC) return false;
+    const kv_row_more *more = n > N_PLAIN ? more_of_size(n - N_PLAIN) : NULL;
+    if (n != N_PLAIN + more_items(more)) return false;
     if (!take_int(list, &at, 0, (int64_t)c->n_cells - 1, &r->cell)) return false;
     for (size_t i = 0; i < N_FIELDS; i++) {
         if (!take_int(list, &at, kv_row_fields[i].least, kv_row_fields[i].most, &v)) return false;
@@ -97,7 +116,7 @@ static bool decode_list(const kv_campaign *c, const json_t *list, kv_row *r)
     return take_text(list, &at, r->logits_digest, sizeof r->logits_digest) &&
            take_text(list, &at, r->reference_digest, sizeof r->reference_digest) &&
            take_text(list, &at, r->reason, sizeof r->reason) &&
-           take_text(list, &at, r->failed_at, sizeof r->failed_at) && (n == N_PLAIN || take_codec(list, &at, r));
+           take_text(list, &at, r->failed_at, sizeof r->failed_at) && (more == NULL || take_more(list, &at, more, r));
 }
 
 kv_rc kv_row_decode(const kv_campaign *c, const char *text, size_t n, kv_row *out, kv_err *err)

@@ -20,7 +20,7 @@ typedef struct {
 /* NOT_EXACT without a change of element types or a codec: the index algebra says that it must be exact. */
 static bool unexpected(const kv_row *r)
 {
-    return r->verdict == KV_VERDICT_NOT_EXACT && !r->converts && !r->has_codec;
+    return r->verdict == KV_VERDICT_NOT_EXACT && !r->converts && !r->has_codec && !r->has_study;
 }
 
 /* A sample that depends on the cell alone. */
