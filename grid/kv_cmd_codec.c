@@ -7,6 +7,11 @@
 #include "grid/kv_exit.h"
 
 const kv_codec_command kv_codec_commands[] = {
+    {"store", "IN OUT --geometry G [OPTIONS]", "compress a raw K and V array into a stored cache", kv_codec_cmd_store},
+    {"decode", "IN OUT [--whiten FILE]", "a stored cache back into a raw array", kv_codec_cmd_decode},
+    {"inspect", "FILE", "what a stored cache, or one slot, says of itself", kv_codec_cmd_inspect},
+    {"calibrate", "whiten|table IN OUT --geometry G [OPTIONS]",
+     "fit whitening factors to queries, or a level table to rows", kv_codec_cmd_calibrate},
     {"conformance", "DIR [--format text|json]", "every vector of a folder of format KKVEC01, on every codec variant",
      kv_codec_cmd_conformance},
     {NULL, NULL, NULL, NULL},

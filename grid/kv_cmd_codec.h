@@ -12,5 +12,9 @@ typedef struct {
 extern const kv_codec_command kv_codec_commands[]; /* ends with a NULL name */
 
 int kv_codec_cmd_conformance(int argc, char **argv);
+int kv_codec_cmd_store(int argc, char **argv);
+int kv_codec_cmd_decode(int argc, char **argv);
+int kv_codec_cmd_inspect(int argc, char **argv);
+int kv_codec_cmd_calibrate(int argc, char **argv);
 
 #endif

@@ -77,6 +77,26 @@ static const kv_opt table[] = {
      "a certificate made on an emulated device is not refused"},
     {"allow-unproven", NULL, NULL, OPT_FLAG, AT(allow_unproven), 0, 0, "UNPROVEN rows do not fail"},
     {"models", NULL, NULL, OPT_FLAG, AT(models), 0, 0, "the model presets that campaigns may name, with their sources"},
+    {"recipe", "NAME", "published-serving|published-harness|kv1|kv1-shared", OPT_TEXT, AT(recipe), 0, 0,
+     "published-serving, published-harness, kv1 (default) or kv1-shared"},
+    {"stream", "S", "k|v", OPT_TEXT, AT(stream), 0, 0, "the array holds only K or only V, as [L][T][H][D]"},
+    {"metric", "M", "mse|inner_product|linf", OPT_TEXT, AT(metric), 0, 0, "mse, inner_product or linf"},
+    {"bits", "N", NULL, OPT_INT, AT(bits), 1, 4, "bits of a residual's level, 1 to 4 (default: K 3, V 2)"},
+    {"outlier", "T", NULL, OPT_TEXT, AT(outlier), 0, 0,
+     "scaled residuals above T are kept as fp16; or none (default: K 2, V none)"},
+    {"outlier-budget", "PPM", NULL, OPT_INT, AT(outlier_budget), 0, 1000000,
+     "outliers that a slot holds, parts per million of its values (default 80000)"},
+    {"pca", "SOLVER", "exact|randomized|own", OPT_TEXT, AT(pca), 0, 0,
+     "own (default, the same bytes on every machine), exact (LAPACKE), randomized"},
+    {"share-basis", NULL, NULL, OPT_FLAG, AT(share_basis), 0, 0, "one basis for all blocks of a head (of a layer)"},
+    {"skip-layers", "LIST", NULL, OPT_TEXT, AT(skip_layers), 0, 0,
+     "layers that stay as they are, as 0,1,27; or none (default: the recipe's)"},
+    {"table", "FILE", NULL, OPT_TEXT, AT(table), 0, 0,
+     "2^bits ascending float32 levels; a second file after a comma may serve the other stream"},
+    {"whiten", "FILE", NULL, OPT_TEXT, AT(whiten), 0, 0,
+     "whitening factors of K, as codec calibrate whiten writes them"},
+    {"verify", NULL, NULL, OPT_FLAG, AT(verify), 0, 0, "decode what was stored and report the error"},
+    {"kv-heads", "N", NULL, OPT_INT, AT(kv_heads), 1, 1048576, "kv heads that the query heads share (default: H)"},
     {"codec", NULL, NULL, OPT_FLAG, AT(codec), 0, 0, "measure the KV codec instead: store and decode of blocks"},
     {"help", NULL, NULL, OPT_FLAG, AT(help), 0, 0, "this text"},
 };
@@ -170,6 +190,7 @@ kv_rc kv_opts_parse(const kv_command *cmd, int argc, char **argv, kv_opts *out, 
     out->pass_fd = -1;
     out->ranks = 1;
     out->repeat = 9;
+    out->outlier_budget = -1;
     bool only_files = false;
     for (int i = 2; i < argc; i++) {
         kv_rc rc = KV_OK;

@@ -12,11 +12,13 @@ typedef struct {
     const char *out, *key, *trust, *layouts, *pairs, *tail, *device, *progress, *format, *select, *require, *subject,
         *state, *part, *sim_seed;
     const char *baseline, *verdict;
+    const char *recipe, *stream, *metric, *outlier, *pca, *table, *whiten, *skip_layers; /* codec */
     const char *geometry[KV_OPTS_LIST_MAX];
     int n_geometry;
     int64_t simulate, cores, sim_seeds, seed, timeout_s, time_limit_s, cross_check, pass_fd, ranks, repeat, seal,
         allow_unproven, allow_emulated, intoto, models, help;
     int64_t junit, csv, accept_redeclared, expect, codec;
+    int64_t bits, outlier_budget, share_basis, verify, kv_heads; /* codec; 0: not given, outlier_budget: -1 */
     const char *positional[KV_POSITIONAL_MAX];
     int n_positional;
     bool json; /* --format json */
@@ -25,11 +27,11 @@ typedef struct {
 typedef struct kv_command kv_command;
 struct kv_command {
     const char *name;
-    const char *args;                                    /* "CERT [PAIR]" */
-    const char *summary;                                 /* one line */
-    const char *text;                                    /* more for --help, may be NULL */
-    const char *options;                                 /* names of the options it takes, separated by blanks; NULL: parses argv itself */
-    int least, most;                                     /* positional arguments */
+    const char *args;    /* "CERT [PAIR]" */
+    const char *summary; /* one line */
+    const char *text;    /* more for --help, may be NULL */
+    const char *options; /* names of the options it takes, separated by blanks; NULL: parses argv itself */
+    int least, most;     /* positional arguments */
     int (*run)(const kv_opts *o, int argc, char **argv); /* gives the exit code */
 };
 
