@@ -80,6 +80,13 @@ static void sync_folder(const char *path)
     kv_free(dir);
 }
 
+kv_rc kv_file_rename(const char *from, const char *path, kv_err *err)
+{
+    if (rename(from, path) != 0) return KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
+    sync_folder(path);
+    return KV_OK;
+}
+
 kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm, kv_file_mode mode, kv_err *err)
 {
     kv_rc rc = KV_OK;
@@ -109,11 +116,10 @@ kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm
             goto out_unlink;
         }
         (void)unlink(temp);
-    } else if (rename(temp, path) != 0) {
-        rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
-        goto out_unlink;
+        sync_folder(path);
+    } else {
+        KV_TRY(rc, out_unlink, kv_file_rename(temp, path, err));
     }
-    sync_folder(path);
     goto out;
 out_unlink:
     (void)unlink(temp);

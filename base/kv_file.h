@@ -17,6 +17,10 @@ typedef enum { KV_FILE_REPLACE, KV_FILE_NEW } kv_file_mode; /* NEW: refuse if pa
 kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm, kv_file_mode mode, kv_err *err)
     KV_MUST_USE;
 
+/* Moves a file that is written and synced to its name in one step, and syncs the folder, so that the name survives a power cut
+ * too. KV_EWRITE; the file then still has its old name. */
+kv_rc kv_file_rename(const char *from, const char *path, kv_err *err) KV_MUST_USE;
+
 /* Checks now that kv_file_write could later put a file at path (folder exists, writable, path
  * is no directory), so that a long run does not fail at its end. */
 kv_rc kv_file_can_write(const char *path, kv_err *err) KV_MUST_USE;

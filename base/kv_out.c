@@ -105,10 +105,10 @@ static kv_rc keep(kv_out *o, kv_err *err)
         why = errno;
     }
     o->f = NULL;
-    if (good && rename(o->temp, o->path) == 0) return KV_OK;
-    if (good) why = errno;
-    (void)unlink(o->temp);
-    return KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", o->path, strerror(why));
+    const kv_rc rc = good ? kv_file_rename(o->temp, o->path, err)
+                          : KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", o->path, strerror(why));
+    if (rc != KV_OK) (void)unlink(o->temp);
+    return rc;
 }
 
 kv_rc kv_out_close(kv_out *o, kv_rc rc, kv_err *err)

@@ -100,12 +100,25 @@ out:
     return rc;
 }
 
+/* A name of a descriptor that is open already, as the shell's <(...) gives it. */
+static bool is_descriptor(const char *path)
+{
+    return strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0 ||
+           strcmp(path, "/dev/stdin") == 0;
+}
+
 /* The bytes of an open secret key file into guarded memory of KV_KEY_FILE_MAX + 1 bytes. */
 static kv_rc read_secret(int fd, const char *path, char *text, size_t *n, kv_err *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode)) return KV_FAIL(err, KV_EREAD, "%s: is a directory, a key file is needed", path);
+    if (!S_ISREG(st.st_mode) && !(S_ISFIFO(st.st_mode) && is_descriptor(path)))
+        return KV_FAIL(err, KV_EREAD,
+                       "%s: is a pipe or device, a key file is needed (or /dev/fd/N, for a pipe that is open already)",
+                       path);
+    if (fcntl(fd, F_SETFL, O_RDONLY) != 0)
+        return KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
     if ((st.st_mode & 077) != 0)
         return KV_FAIL(err, KV_ESIG, "%s: mode %04o lets group or others use this secret key; run: chmod 600 %s", path,
                        (unsigned)(st.st_mode & 07777), path);
@@ -126,7 +139,7 @@ kv_rc kv_key_load(const char *path, const kv_pass *pass, kv_key **out, kv_err *e
     if (rc != KV_OK) return rc;
     char *text = sodium_malloc(KV_KEY_FILE_MAX + 1);
     if (text == NULL) return KV_FAIL(err, KV_ENOMEM, "no guarded memory for %s", path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
     if (fd < 0) {
         rc = KV_FAIL(err, KV_EREAD, "%s: the secret key cannot be opened: %s", path, strerror(errno));
         goto out;

@@ -61,4 +61,8 @@ kv_rc kv_rows_declare(const kv_rows_writer *w, json_t **out, kv_err *err) KV_MUS
  * back. Frees w (NULL is fine). */
 kv_rc kv_rows_commit(kv_rows_writer *w, kv_rc rc, kv_err *err) KV_MUST_USE;
 
+/* The document at path has its rows in itself now: a row file that an older one left beside it is removed. Only what begins
+ * as a row file does is one. */
+void kv_rows_remove_orphan(const char *path);
+
 #endif

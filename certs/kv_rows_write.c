@@ -4,8 +4,10 @@
 #include "base/kv_out.h"
 #include "certs/kv_json.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct kv_rows_writer {
     kv_out *out;
@@ -20,16 +22,21 @@ static void writer_free(kv_rows_writer *w)
     kv_free(w);
 }
 
-kv_rc kv_rows_create(const char *path, kv_rows_writer **out, kv_err *err)
+/* The row file of the document at path, as a new string; NULL when memory is out. */
+static char *name_of(const char *path)
 {
     const size_t n = strlen(path) + sizeof KV_ROWS_SUFFIX;
-    kv_rows_writer *w = kv_alloc(1, sizeof *w);
     char *name = kv_alloc(n, 1);
+    if (name != NULL) snprintf(name, n, "%s" KV_ROWS_SUFFIX, path);
+    return name;
+}
+
+kv_rc kv_rows_create(const char *path, kv_rows_writer **out, kv_err *err)
+{
+    kv_rows_writer *w = kv_alloc(1, sizeof *w);
+    char *name = name_of(path);
     kv_rc rc = w != NULL && name != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory to write rows");
-    if (rc == KV_OK) {
-        snprintf(name, n, "%s" KV_ROWS_SUFFIX, path);
-        rc = kv_out_open(name, &w->out, err);
-    }
+    if (rc == KV_OK) rc = kv_out_open(name, &w->out, err);
     kv_free(name);
     if (rc == KV_OK)
         *out = w;
@@ -67,4 +74,15 @@ kv_rc kv_rows_commit(kv_rows_writer *w, kv_rc rc, kv_err *err)
     rc = kv_out_close(w->out, rc, err);
     writer_free(w);
     return rc;
+}
+
+void kv_rows_remove_orphan(const char *path)
+{
+    static const char begin[] = "{\"check\":";
+    char found[sizeof begin - 1], *name = name_of(path);
+    const int fd = name != NULL ? open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW) : -1;
+    if (fd >= 0 && read(fd, found, sizeof found) == (ssize_t)sizeof found && memcmp(found, begin, sizeof found) == 0)
+        (void)unlink(name);
+    if (fd >= 0) close(fd);
+    kv_free(name);
 }

@@ -41,6 +41,10 @@ int kv_ask_finish(int code)
 
 kv_rc kv_ask_check_output(const char *out, const char *const *inputs, size_t n, kv_err *err)
 {
+    if (strcmp(out, "-") == 0)
+        return KV_FAIL(err, KV_EINVAL,
+                       "-o -: a certificate goes to a file, since its rows may need one beside it; "
+                       "name one (./- for a file of that name)");
     for (size_t i = 0; i < n; i++)
         if (inputs[i] != NULL && kv_path_same_file(out, inputs[i]))
             return KV_FAIL(err, KV_EINVAL, "-o %s is the input %s and would destroy it; name another file", out,
@@ -130,6 +134,9 @@ out:
 
 kv_rc kv_ask_campaign(const kv_opts *o, kv_campaign *out, kv_err *err)
 {
+    int64_t part, parts;
+    if (o->part != NULL && !kv_part_parse(o->part, &part, &parts))
+        return KV_FAIL(err, KV_EINVAL, "--part \"%s\": must be I/N with 1 <= I <= N <= %d", o->part, KV_PARTS_MAX);
     if (o->n_positional > 0) {
         if (o->n_geometry > 0 || o->pairs != NULL || o->select != NULL || o->tail != NULL || o->layouts != NULL ||
             o->seed != 1)

@@ -108,27 +108,48 @@ static kv_rc set_field(kv_geometry *g, int field, const json_t *v, const char *w
     return KV_OK;
 }
 
-static kv_rc add_geometry(kv_campaign *c, const kv_geometry *g, const char *where, kv_err *err)
+/* The geometries so far by their values: slots hold a number + 1, 0 where free. */
+typedef struct {
+    uint32_t slot[4 * 32768]; /* more than twice GEOMETRIES_MAX, a power of two */
+} known_geometries;
+
+/* The slot of a geometry, or the free one where it would stand. */
+static size_t geometry_slot(const known_geometries *k, const kv_campaign *c, const kv_geometry *g)
+{
+    const size_t mask = sizeof k->slot / sizeof k->slot[0] - 1;
+    const int64_t v[] = {g->layers, g->tokens, g->kv_heads, g->head_dim, g->head_dim_v, (int64_t)g->element};
+    uint64_t h = 0;
+    for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
+        h = (h ^ (uint64_t)v[i]) * 0x9E3779B97F4A7C15U;
+        h ^= h >> 29;
+    }
+    size_t i = (size_t)h & mask;
+    while (k->slot[i] != 0 && !kv_geometry_equal(&c->geometries[k->slot[i] - 1], g)) i = (i + 1) & mask;
+    return i;
+}
+
+static kv_rc add_geometry(kv_campaign *c, known_geometries *known, const kv_geometry *g, const char *where, kv_err *err)
 {
     char text[KV_GEOMETRY_TEXT];
     kv_err why = {0};
     if (kv_geometry_check(g, &why) != KV_OK) return KV_FAIL(err, KV_EFORMAT, "%s: %s", where, why.text);
-    for (size_t i = 0; i < c->n_geometries; i++)
-        if (kv_geometry_equal(&c->geometries[i], g)) {
-            kv_geometry_print(g, text);
-            return KV_FAIL(err, KV_EFORMAT, "%s: geometry %s stands twice in the campaign", where, text);
-        }
+    const size_t slot = geometry_slot(known, c, g);
+    if (known->slot[slot] != 0) {
+        kv_geometry_print(g, text);
+        return KV_FAIL(err, KV_EFORMAT, "%s: geometry %s stands twice in the campaign", where, text);
+    }
     if (c->n_geometries >= GEOMETRIES_MAX)
         return KV_FAIL(err, KV_EFORMAT, "%s: more than %d geometries", where, GEOMETRIES_MAX);
     kv_geometry *grown = kv_realloc(c->geometries, c->n_geometries + 1, sizeof *g);
     if (grown == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %zu geometries", c->n_geometries + 1);
     c->geometries = grown;
     c->geometries[c->n_geometries++] = *g;
+    known->slot[slot] = (uint32_t)c->n_geometries;
     return KV_OK;
 }
 
 /* All combinations of one geometry object, the first field slowest. */
-static kv_rc expand_geometry(kv_campaign *c, const json_t *obj, const char *where, kv_err *err)
+static kv_rc expand_geometry(kv_campaign *c, known_geometries *known, const json_t *obj, const char *where, kv_err *err)
 {
     static const char *const keys[] = {"layers", "tokens", "kv_heads", "head_dim", "head_dim_v", "element", NULL};
     kv_rc rc;
@@ -151,7 +172,7 @@ static kv_rc expand_geometry(kv_campaign *c, const json_t *obj, const char *wher
         if (element == NULL || !kv_elem_parse(element, &g.element))
             return KV_FAIL(err, KV_EFORMAT, "%s: \"element\" must be f16, bf16, f32 or fp8_e4m3, not \"%s\"", where,
                            element != NULL ? element : "(not a text)");
-        KV_TRY(rc, out, add_geometry(c, &g, where, err));
+        KV_TRY(rc, out, add_geometry(c, known, &g, where, err));
         more = false;
         for (int f = G_FIELDS; f >= 0 && !more; f--) {
             more = ++at[f] < n[f];
@@ -167,13 +188,15 @@ static kv_rc read_geometries(kv_campaign *c, const json_t *spec, const char *whe
     const json_t *list = json_object_get(spec, "geometries");
     if (!json_is_array(list) || json_array_size(list) == 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: \"geometries\" must be a list of at least one geometry", where);
-    for (size_t i = 0; i < json_array_size(list); i++) {
+    known_geometries *known = kv_alloc(1, sizeof *known);
+    kv_rc rc = known != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for geometries");
+    for (size_t i = 0; rc == KV_OK && i < json_array_size(list); i++) {
         char place[KV_ERR_TEXT];
         snprintf(place, sizeof place, "%s: geometries[%zu]", where, i);
-        kv_rc rc = expand_geometry(c, json_array_get(list, i), place, err);
-        if (rc != KV_OK) return rc;
+        rc = expand_geometry(c, known, json_array_get(list, i), place, err);
     }
-    return KV_OK;
+    kv_free(known);
+    return rc;
 }
 
 /* ---- the other keys --------------------------------------------------------------------- */
@@ -213,9 +236,12 @@ static kv_rc read_seed(kv_campaign *c, const json_t *spec, const char *where, kv
         c->seed = (uint64_t)json_integer_value(v);
         return KV_OK;
     }
-    if (json_is_string(v) && kv_parse_u64(json_string_value(v), &c->seed)) return KV_OK;
+    const char *text = json_string_value(v); /* one way to write a number: no leading zeros */
+    if (text != NULL && kv_parse_u64(text, &c->seed) && (text[0] != '0' || text[1] == '\0')) return KV_OK;
     return KV_FAIL(err, KV_EFORMAT,
-                   "%s: \"seed\" must be an integer from 0 to 2^53 - 1, or a decimal string up to 2^64 - 1", where);
+                   "%s: \"seed\" must be an integer from 0 to 2^53 - 1, or a decimal string up to 2^64 - 1 without "
+                   "leading zeros",
+                   where);
 }
 
 static kv_rc read_name(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
@@ -332,19 +358,24 @@ int32_t kv_campaign_payloads(const kv_campaign *c, const kv_geometry *g)
     return c->exhaustive ? 1 << (8 * kv_elem_bytes(g->element)) : KV_CERT_PAYLOADS;
 }
 
-/* "i/n", 1 <= i <= n <= 65536. */
+bool kv_part_parse(const char *text, int64_t *part, int64_t *parts)
+{
+    char first[8] = "";
+    const char *slash = strchr(text, '/');
+    const size_t n = slash != NULL ? (size_t)(slash - text) : 0;
+    if (n == 0 || n >= sizeof first) return false;
+    memcpy(first, text, n);
+    return first[0] != '0' && slash[1] != '0' && kv_parse_i64(slash + 1, 1, KV_PARTS_MAX, parts) &&
+           kv_parse_i64(first, 1, *parts, part);
+}
+
 static kv_rc read_part(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
 {
     const char *text = NULL;
-    char first[8] = "";
     c->part = c->parts = 1;
     kv_rc rc = kv_json_get_text(spec, "part", false, where, &text, err);
     if (rc != KV_OK || text == NULL) return rc;
-    const char *slash = strchr(text, '/');
-    const size_t n = slash != NULL ? (size_t)(slash - text) : 0;
-    if (n > 0 && n < sizeof first) memcpy(first, text, n);
-    if (n == 0 || n >= sizeof first || first[0] == '0' || slash[1] == '0' ||
-        !kv_parse_i64(slash + 1, 1, 65536, &c->parts) || !kv_parse_i64(first, 1, c->parts, &c->part))
+    if (!kv_part_parse(text, &c->part, &c->parts))
         return KV_FAIL(err, KV_EFORMAT, "%s: \"part\": \"%s\" must be i/n with 1 <= i <= n <= 65536", where, text);
     return KV_OK;
 }

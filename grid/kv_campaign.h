@@ -55,6 +55,10 @@ kv_rc kv_campaign_load(const char *path, const char *part, kv_campaign *out, kv_
  * those that are selected. `where` names the source in errors. Keeps a reference to spec. */
 kv_rc kv_campaign_build(json_t *spec, kv_catalogue *all, const char *where, kv_campaign *out, kv_err *err) KV_MUST_USE;
 
+/* "i/n" with 1 <= i <= n <= KV_PARTS_MAX, each number written in one way. */
+#define KV_PARTS_MAX 65536
+bool kv_part_parse(const char *text, int64_t *part, int64_t *parts);
+
 /* A campaign as one self-contained text {"layouts":[...],"spec":{...}}, for the other ranks, and back. */
 kv_rc kv_campaign_pack(const kv_campaign *c, kv_buf *out, kv_err *err) KV_MUST_USE;
 kv_rc kv_campaign_unpack(const char *bytes, size_t n, kv_campaign *out, kv_err *err) KV_MUST_USE;

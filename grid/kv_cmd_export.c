@@ -120,16 +120,17 @@ int kv_cmd_export(const kv_opts *o, int argc, char **argv)
     certificate c = {.path = o->positional[0]};
     kv_out *out = NULL;
     const export_format *format = NULL;
+    const char *to = o->out != NULL && strcmp(o->out, "-") != 0 ? o->out : NULL;
     int refused = KV_EXIT_OK;
     kv_rc rc;
     KV_TRY(rc, out, choose(o, &format, &err));
-    if (o->out != NULL && is_same_file(o->out, c.path)) {
-        rc = KV_FAIL(&err, KV_EINVAL, "-o %s: is the certificate itself; name another file", o->out);
+    if (to != NULL && is_same_file(to, c.path)) {
+        rc = KV_FAIL(&err, KV_EINVAL, "-o %s: is the certificate itself; name another file", to);
         goto out;
     }
     KV_TRY(rc, out, check(o, &c, &refused, &err));
     KV_TRY(rc, out, kv_json_parse(c.bytes.data, c.bytes.len, KV_VERIFY_BYTES_MAX, &c.doc, &err));
-    KV_TRY(rc, out, kv_out_open(o->out, &out, &err));
+    KV_TRY(rc, out, kv_out_open(to, &out, &err));
     rc = kv_out_close(out, format->make(o, &c, out, &err), &err);
 out:
     kv_buf_free(&c.bytes);

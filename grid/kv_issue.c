@@ -80,6 +80,7 @@ kv_rc kv_issue(const kv_issue_facts *f, json_t **doc, kv_err *err)
 out:
     rc = kv_rows_commit(w, rc, err);
     if (rc == KV_OK) rc = kv_file_write(f->path, bytes.data, bytes.len, 0644, KV_FILE_REPLACE, err);
+    if (rc == KV_OK && rows_file == NULL) kv_rows_remove_orphan(f->path);
     json_decref(rows_file);
     kv_buf_free(&bytes);
     return rc;

@@ -48,10 +48,8 @@ kv_rc kv_row_decode(const kv_campaign *c, const char *text, size_t n, kv_row *ou
 
 /* Makes path exclusively (works on NFS). A lock of this host whose process is gone is taken over; any other is
  * KV_EEXIST with whose it is and what to do. */
-kv_rc kv_lock_take(const char *path, kv_err *err) KV_MUST_USE;
 kv_rc kv_lock_take_on(const kv_disk *d, const char *path, kv_err *err) KV_MUST_USE;
 /* Removes it, unless it is another's by now. */
-void kv_lock_release(const char *path);
 void kv_lock_release_on(const kv_disk *d, const char *path);
 
 #endif

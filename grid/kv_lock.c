@@ -116,13 +116,3 @@ void kv_lock_release_on(const kv_disk *d, const char *path)
         return; /* removed by hand meanwhile, and taken by another run */
     (void)d->remove(d, path);
 }
-
-kv_rc kv_lock_take(const char *path, kv_err *err)
-{
-    return kv_lock_take_on(kv_disk_real(), path, err);
-}
-
-void kv_lock_release(const char *path)
-{
-    kv_lock_release_on(kv_disk_real(), path);
-}

@@ -23,7 +23,6 @@ bool kv_pack_has(const kv_pack *p, int64_t cell);
 /* A cell without a row gives zeros, and -1 as its cell. */
 void kv_pack_get(const kv_pack *p, int64_t cell, kv_row *out);
 kv_row_set kv_pack_rows(const kv_pack *p); /* borrows p */
-size_t kv_pack_bytes(const kv_pack *p);
-void kv_pack_free(kv_pack *p); /* NULL is fine */
+void kv_pack_free(kv_pack *p);             /* NULL is fine */
 
 #endif

@@ -86,11 +86,6 @@ kv_row_set kv_pack_rows(const kv_pack *p)
     return (kv_row_set){p, get};
 }
 
-size_t kv_pack_bytes(const kv_pack *p)
-{
-    return p->n_chunks * CHUNK_BYTES + p->c->n_cells * sizeof *p->place;
-}
-
 void kv_pack_free(kv_pack *p)
 {
     if (p == NULL) return;

@@ -116,6 +116,7 @@ static const char *const refused[][2] = {
     {"{" HEAD "," PAIRS "," GEO ",'seed':-1}", "\"seed\""},
     {"{" HEAD "," PAIRS "," GEO ",'seed':'18446744073709551616'}", "\"seed\""},
     {"{" HEAD "," PAIRS "," GEO ",'seed':'0x1'}", "\"seed\""},
+    {"{" HEAD "," PAIRS "," GEO ",'seed':'007'}", "leading zeros"},
     {"{" HEAD "," PAIRS "," GEO ",'seed':[1]}", "\"seed\""},
     {"{" HEAD "," PAIRS "," GEO ",'claims':{'words':['fly']}}", "\"fly\" is not known"},
     {"{" HEAD "," PAIRS "," GEO ",'claims':{'frontier_codes':['X3']}}", "\"X3\" is not known"},

@@ -114,19 +114,19 @@ static void lock__on_the_real_disk(void **state)
     kv_err err = {0};
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/lock", dir);
-    kvt_ok(kv_lock_take(path, &err), &err);
-    assert_int_equal(kv_lock_take(path, &err), KV_EEXIST); /* this process lives */
-    kv_lock_release(path);
+    kvt_ok(kv_lock_take_on(kv_disk_real(), path, &err), &err);
+    assert_int_equal(kv_lock_take_on(kv_disk_real(), path, &err), KV_EEXIST); /* this process lives */
+    kv_lock_release_on(kv_disk_real(), path);
     assert_false(kv_path_exists(path));
     const pid_t child = fork();
-    if (child == 0) _exit(kv_lock_take(path, NULL) == KV_OK ? 0 : 1);
+    if (child == 0) _exit(kv_lock_take_on(kv_disk_real(), path, NULL) == KV_OK ? 0 : 1);
     int status = 1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     assert_true(kv_path_exists(path)); /* left by a run that is gone */
     kv_err_clear(&err);
-    kvt_ok(kv_lock_take(path, &err), &err);
-    kv_lock_release(path);
+    kvt_ok(kv_lock_take_on(kv_disk_real(), path, &err), &err);
+    kv_lock_release_on(kv_disk_real(), path);
     assert_int_equal(rmdir(dir), 0); /* nothing else is left */
 }
 

@@ -129,3 +129,15 @@ assert abs(sum(r["ppm"] for r in work["ranks"]) - 1000000) < 10
 assert max(r["us"] for r in work["ranks"]) == work["most_us"]
 PY
 }
+
+# As many geometries as may be, found different from one another at once.
+case_fifty_thousand_geometries()
+{
+    campaign c.json 'geometries=[{"layers":1,"tokens":{"from":1,"to":50000},"kv_heads":2,"head_dim":8,"element":"f16"}]'
+    kv plan c.json --format json
+    expect_rc 0
+    cp "$OUT" plan.json
+    expect_value plan.json geometries 50000
+    campaign d.json 'geometries=[{"layers":1,"tokens":[{"from":1,"to":40000},77],"kv_heads":2,"head_dim":8,"element":"f16"}]'
+    refused 1 'L=1,T=77,H=2,D=8,e=f16 stands twice' -- plan d.json
+}

@@ -101,3 +101,13 @@ case_unknown_names()
     need_cert
     refused 2 "sglang->nothing" -- show "$CERT" "sglang->nothing"
 }
+
+case_a_part_that_cannot_be()
+{
+    local bad
+    for bad in 5/4 0/3 01/3 1/03 1 /3 1/ 1/65537 -1/2 1/2/3; do
+        refused 2 "--part \"$bad\": must be I/N with 1 <= I <= N <= 65536" -- plan "$PUBLISHED" --part "$bad"
+    done
+    kv plan "$PUBLISHED" --part 4/4
+    expect_rc 0
+}

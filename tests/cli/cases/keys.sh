@@ -103,3 +103,18 @@ case_keys_are_found_in_the_documented_places()
     kv verify a.cert.json --trust config/kvgrid/trusted.pub # and an option before both
     expect_rc 0
 }
+
+# A pipe without a writer would be waited for; one that the shell has opened is read.
+case_a_key_from_a_pipe()
+{
+    need_key
+    campaign c.json
+    mkfifo -m 600 pipe
+    refused 1 'pipe: is a pipe or device, a key file is needed' -- run c.json -o out.json --key pipe
+    last="kvgrid run --key /dev/fd/9"
+    "$KVGRID" run c.json -o out.json --key /dev/fd/9 --progress none >"$OUT" 2>"$ERR" 9< <(sleep 0.3 && cat "$KEY")
+    finish $?
+    expect_rc 0
+    kv verify out.json --trust "$PUB"
+    expect_rc 0
+}

@@ -142,3 +142,50 @@ case_an_option_stands_once()
     expect_no_file a.json
     expect_no_file b.json
 }
+
+case_dash_is_standard_output()
+{
+    need_cert
+    kv export "$CERT" --csv --trust "$PUB"
+    cp "$OUT" rows.csv
+    kv export "$CERT" --csv --trust "$PUB" -o -
+    expect_rc 0
+    expect_same "$OUT" rows.csv
+    expect_no_file -
+    campaign c.json
+    refused 2 '-o -: a certificate goes to a file' -- run c.json -o - --key "$KEY"
+    refused 2 '-o -: a certificate goes to a file' -- merge "$CERT" -o - --key "$KEY"
+}
+
+case_a_closed_pipe_is_told_in_one_line()
+{
+    need_cert
+    local code how
+    for how in "export --csv" "export --junit" "verify" "show" "plan"; do
+        local what=$CERT more=(--trust "$PUB")
+        [ "$how" != plan ] || what=$PUBLISHED
+        [[ $how != show && $how != plan ]] || more=()
+        # the reader is gone before anything is written
+        # shellcheck disable=SC2086
+        { sleep 0.2; "$KVGRID" $how "$what" "${more[@]}" 2>"$ERR"; echo $? >code; } | true
+        read -r code <code
+        [ "$code" -eq 5 ] || fail "kvgrid $how: exit code $code where nobody reads"
+        expect_one_line 'standard output cannot be written: Broken pipe'
+    done
+}
+
+# Few rows over many: the file of the old rows must not stay.
+case_no_row_file_is_orphaned()
+{
+    need_key
+    campaign c.json
+    cp "$PUBLISHED" out.json
+    printf '{"check":"pair"}\n' >out.json.rows
+    kv run c.json -o out.json --key "$KEY" --progress none
+    expect_rc 0
+    expect_no_file out.json.rows
+    echo 'my own' >out.json.rows
+    kv run c.json -o out.json --key "$KEY" --progress none
+    expect_rc 0
+    expect_file out.json.rows
+}
