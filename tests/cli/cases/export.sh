@@ -223,7 +223,7 @@ if verdict == "NOT_EXACT":
     row["observations"]["forward_reproduces_target"] = row["proof"]["gather_agrees"] = False
 elif verdict == "FAILED":
     mutations.nothing(row, verdict, "failed", "memory")
-    cert["run"]["failures"].append(dict(mutations.failure_of(row), text="]]> \ufffe<&\"\U0001f600 \u0085 end"))
+    cert["run"]["failures"].append(dict(mutations.failure_of(row), text="]]> \ufffe<&\"\U0001f600 end"))
 else:
     mutations.nothing(row, verdict, "index-permutation-exhaustive")
 json.dump(make_cert.observe(cert), open("edited.json", "w"))
