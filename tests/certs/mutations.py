@@ -1030,7 +1030,7 @@ def _(doc):
             row["observations"].update(roundtrip_byte_identical=True, roundtrip_diff_is_exactly_unread_padding=False)
 
 
-@case("h9_padding_denied_once", 3, "H9", base="wide")
+@case("h9_padding_denied_once", 3, "H9", base="mixed")
 def _(doc):
     row = by_verdict(doc, "EXACT_TOKEN")
     row["verdict"] = "EXACT_BYTE"
@@ -1051,12 +1051,12 @@ def _(doc):
     one_token(doc, 0)
 
 
-@case("h9_degenerate_everywhere", 3, "H9", base="wide")
+@case("h9_degenerate_everywhere", 3, "H9", base="mixed")
 def _(doc):
     one_token(doc, 7)
 
 
-@case("h9_degenerate_said", 3, "H9", base="wide")
+@case("h9_degenerate_said", 3, "H9", base="mixed")
 def _(doc):
     one_token(doc, 7)
     next(c for c in doc["checks"] if c["name"] == "reference_sequence_not_degenerate")["passed"] = False
