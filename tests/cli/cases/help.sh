@@ -111,3 +111,22 @@ case_a_part_that_cannot_be()
     kv plan "$PUBLISHED" --part 4/4
     expect_rc 0
 }
+
+# Each option of each command stands in a page of docs or the README.
+case_every_option_stands_in_a_page()
+{
+    local command option n=0
+    kv --help
+    mapfile -t commands < <(sed -n 's/^  \([a-z]\{1,\}\)  *[^ ].*/\1/p' "$OUT")
+    [ ${#commands[@]} -ge 11 ] || fail "the help names ${#commands[@]} commands"
+    for command in "${commands[@]}"; do
+        kv "$command" --help
+        expect_rc 0
+        while IFS= read -r option; do
+            n=$((n + 1))
+            grep -qE -- "(^|[^a-z-])$option([^a-z-]|\$)" "$KV_ROOT"/docs/*.md "$KV_ROOT/README.md" ||
+                fail "no page says what $option of kvgrid $command is (docs/options.md lists them)"
+        done < <(grep -oE '(^|[ ,])--[a-z][a-z-]*' "$OUT" | tr -d ' ,' | sort -u)
+    done
+    [ $n -gt 50 ] || fail "only $n options were found"
+}
