@@ -100,6 +100,10 @@ typedef struct {
     kv_rc (*decode_reference)(kv_device *d, const kv_index *ix, const kv_payload *p, uint64_t weight_seed,
                               int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err);
 
+    /* The bytes in use to host memory; n bytes from there (n <= capacity), which are then in use. */
+    kv_rc (*read)(kv_device *d, const kv_image *im, void *bytes, kv_err *err);
+    kv_rc (*write)(kv_device *d, kv_image *im, const void *bytes, int64_t n, kv_err *err);
+
     /* Plain copy of the bytes in use: the yardstick of `kvgrid bench`. */
     kv_rc (*copy)(kv_device *d, const kv_image *src, kv_image *dst, kv_err *err);
     /* Waits until all that was asked for is done: what gives no result may only be queued. KV_EDEVICE where some of it

@@ -9,6 +9,8 @@ void kv_cpu_image_free(kv_device *d, kv_image *im);
 kv_rc kv_cpu_poison(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, kv_err *err);
 kv_rc kv_cpu_check_guards(kv_device *d, const kv_image *im, kv_err *err);
 kv_rc kv_cpu_finish(kv_device *d, kv_err *err);
+kv_rc kv_cpu_read(kv_device *d, const kv_image *im, void *bytes, kv_err *err);
+kv_rc kv_cpu_write(kv_device *d, kv_image *im, const void *bytes, int64_t n, kv_err *err);
 kv_rc kv_cpu_copy(kv_device *d, const kv_image *src, kv_image *dst, kv_err *err);
 kv_rc kv_cpu_build(kv_device *d, kv_image *im, const kv_index *ix, const kv_payload *p, int32_t via, uint32_t pad,
                    kv_err *err);

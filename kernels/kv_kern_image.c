@@ -69,6 +69,23 @@ kv_rc kv_cpu_copy(kv_device *d, const kv_image *src, kv_image *dst, kv_err *err)
     return KV_OK;
 }
 
+kv_rc kv_cpu_read(kv_device *d, const kv_image *im, void *bytes, kv_err *err)
+{
+    (void)d;
+    (void)err;
+    memcpy(bytes, im->data, (size_t)im->bytes);
+    return KV_OK;
+}
+
+kv_rc kv_cpu_write(kv_device *d, kv_image *im, const void *bytes, int64_t n, kv_err *err)
+{
+    (void)d;
+    if (n > im->capacity) return KV_FAIL(err, KV_EBUG, "%" PRId64 " bytes for an image of %" PRId64, n, im->capacity);
+    memcpy(im->data, bytes, (size_t)n);
+    im->bytes = n;
+    return KV_OK;
+}
+
 kv_rc kv_cpu_finish(kv_device *d, kv_err *err)
 {
     (void)d;

@@ -359,8 +359,7 @@ static void fill_all(kv_token_ctx *c, uint64_t seed, int64_t layer)
     c->scale = kv_token_scale(c->dim_k);
 }
 
-kv_rc kv_token_ctx_new(uint64_t seed, int64_t layer, int64_t kv_heads, int64_t dim_k, int64_t dim_v, kv_token_ctx **out,
-                       kv_err *err)
+kv_rc kv_token_check(int64_t layer, int64_t kv_heads, int64_t dim_k, int64_t dim_v, kv_err *err)
 {
     if (layer < 0) return KV_FAIL(err, KV_EINVAL, "token leg: layer %lld", (long long)layer);
     if (kv_heads < 1 || kv_heads > KV_TOKEN_HEADS_MAX)
@@ -369,6 +368,14 @@ kv_rc kv_token_ctx_new(uint64_t seed, int64_t layer, int64_t kv_heads, int64_t d
     if (dim_k < 1 || dim_k > KV_TOKEN_DIM_MAX || dim_v < 1 || dim_v > KV_TOKEN_DIM_MAX)
         return KV_FAIL(err, KV_EINVAL, "token leg: head_dim %lld and %lld, not 1 to %d", (long long)dim_k,
                        (long long)dim_v, KV_TOKEN_DIM_MAX);
+    return KV_OK;
+}
+
+kv_rc kv_token_ctx_new(uint64_t seed, int64_t layer, int64_t kv_heads, int64_t dim_k, int64_t dim_v, kv_token_ctx **out,
+                       kv_err *err)
+{
+    const kv_rc rc = kv_token_check(layer, kv_heads, dim_k, dim_v, err);
+    if (rc != KV_OK) return rc;
     kv_token_ctx *c = kv_alloc(1, sizeof *c);
     if (c == NULL) return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for its context");
     c->heads = kv_heads;

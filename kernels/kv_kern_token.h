@@ -67,6 +67,8 @@ typedef struct {
 typedef struct kv_token_ctx kv_token_ctx;
 
 /* layer >= 0, 1 <= kv_heads <= KV_TOKEN_HEADS_MAX, 1 <= dims <= KV_TOKEN_DIM_MAX, else KV_EINVAL. */
+KV_MUST_USE kv_rc kv_token_check(int64_t layer, int64_t kv_heads, int64_t dim_k, int64_t dim_v, kv_err *err);
+/* KV_EINVAL as kv_token_check; KV_ENOMEM. */
 KV_MUST_USE kv_rc kv_token_ctx_new(uint64_t seed, int64_t layer, int64_t kv_heads, int64_t dim_k, int64_t dim_v,
                                    kv_token_ctx **out, kv_err *err);
 void kv_token_ctx_free(kv_token_ctx *ctx); /* NULL is fine */

@@ -190,6 +190,23 @@ KV_HD int64_t kv_index_canonical(const kv_index *ix, const kv_coord *c)
            (c->token * ix->heads + c->head) * ix->lanes[c->kv] + c->lane;
 }
 
+/* The place with that number: the inverse of kv_index_canonical, 0 <= n < elements. */
+KV_HD kv_coord kv_index_place(const kv_index *ix, int64_t n)
+{
+    const int64_t rows = ix->tokens * ix->heads, layer = rows * (ix->lanes[0] + ix->lanes[1]);
+    kv_coord c;
+    int64_t row;
+    c.layer = n / layer;
+    n -= c.layer * layer;
+    c.kv = n >= rows * ix->lanes[0] ? 1 : 0;
+    if (c.kv) n -= rows * ix->lanes[0];
+    row = n / ix->lanes[c.kv];
+    c.lane = n - row * ix->lanes[c.kv];
+    c.token = row / ix->heads;
+    c.head = row - c.token * ix->heads;
+    return c;
+}
+
 /* A walk over native positions in order, without division: one digit for each factor. */
 typedef struct {
     int64_t position; /* current native position */

@@ -144,8 +144,9 @@ static void check_laws(const kv_layout *l, const kv_geometry *g, int64_t unit, c
     if (elements != ix.elements) fail_msg("%s: %" PRId64 " of %" PRId64 " elements stand", what, elements, ix.elements);
     if (m.n > 0 && w.layer != (ix.has_layer ? 0 : unit)) fail_msg("%s: the walk ends at layer %" PRId64, what, w.layer);
     for (int64_t n = 0; n < ix.elements; n++) { /* inverse(forward(c)) = c */
-        const kv_coord c = kvt_place(&ix, n);
+        const kv_coord c = kvt_place(&ix, n), placed = kv_index_place(&ix, n);
         kv_coord back;
+        if (!same_place(&c, &placed)) fail_msg("%s: element %" PRId64 " is placed elsewhere", what, n);
         if (kv_index_canonical(&ix, &c) != n) fail_msg("%s: canonical number of %" PRId64, what, n);
         if (!kv_index_inverse(&ix, kv_index_forward(&ix, &c), &back) || !same_place(&c, &back))
             fail_msg("%s: element %" PRId64, what, n);

@@ -1,0 +1,113 @@
+/* The reference builder on the GPU, and the gather of the token leg. Both stand on the walk and the forward map of
+ * kv_layout_index.h, never on the translator's strides. */
+#include "kernels/cuda/kv_cuda_check.h"
+#include "kernels/cuda/kv_cuda_launch.h"
+#include "kernels/kv_kern_num.h"
+
+/* What does not depend on the element. */
+typedef struct {
+    kv_payload p;
+    kv_payload_half half[2];
+    int32_t via;
+    uint32_t pad;
+} build_args;
+
+/* build: every position of the image, digit by digit.
+ *   data [native] elements of ES bytes, device
+ * One thread makes 16 bytes at a time: it seeks the walk there and goes on by carries. 1-D grid of 256 threads, any
+ * number of blocks, no shared memory. Twin: kv_cpu_build. Bit-exact. */
+template <int ES>
+static __global__ void __launch_bounds__(KV_CUDA_THREADS)
+    build(unsigned char *data, const __grid_constant__ kv_index ix, const __grid_constant__ build_args a)
+{
+    const int positions = 16 / ES;
+    const int64_t pieces = (ix.native + positions - 1) / positions;
+    for (int64_t piece = kv_cuda_first(); piece < pieces; piece += kv_cuda_step()) {
+        const int64_t left = ix.native - piece * positions;
+        const int n = left < positions ? (int)left : positions;
+        uint32_t word[4] = {0, 0, 0, 0};
+        kv_walk w;
+        kv_walk_seek(&ix, piece * positions, &w);
+#pragma unroll
+        for (int k = 0; k < positions; k++) {
+            kv_coord c;
+            uint32_t bits = a.pad;
+            if (k >= n) break;
+            if (kv_walk_coord(&ix, &w, &c)) {
+                bits = kv_payload_half_bits(&a.half[c.kv], (uint64_t)kv_payload_number(&a.p, &c));
+                bits = kv_num_convert((kv_elem)a.p.element, (kv_elem)a.via, bits);
+                bits = kv_num_convert((kv_elem)a.via, (kv_elem)ix.element, bits);
+            }
+            word[k * ES / 4] |= bits << (8 * (k * ES % 4));
+            kv_walk_next(&ix, &w);
+        }
+        if (n == positions) {
+            const uint4 whole = {word[0], word[1], word[2], word[3]};
+            *(uint4 *)(data + piece * 16) = whole;
+        } else {
+            for (int k = 0; k < n * ES; k++) data[piece * 16 + k] = (unsigned char)(word[k / 4] >> (8 * (k % 4)));
+        }
+    }
+}
+
+extern "C" kv_rc kv_cuda_run_build(const kv_cuda_on *on, unsigned char *data, const kv_index *ix, const kv_payload *p,
+                                   int32_t via, uint32_t pad, kv_err *err)
+{
+    const int64_t es = kv_elem_bytes((kv_elem)ix->element);
+    const unsigned blocks = kv_cuda_blocks(on, (ix->native * es + 15) / 16);
+    build_args a;
+    kv_rc rc = KV_OK;
+    if (ix->native == 0) return KV_OK;
+    a.p = *p;
+    for (int kv = 0; kv < 2; kv++) a.half[kv] = kv_payload_half_of(p->seed, p->kind, p->element, kv);
+    a.via = via;
+    a.pad = pad;
+    if (es == 1)
+        KV_CUDA_LAUNCH(build<1>, blocks, KV_CUDA_THREADS, 0, on->stream, data, *ix, a);
+    else if (es == 2)
+        KV_CUDA_LAUNCH(build<2>, blocks, KV_CUDA_THREADS, 0, on->stream, data, *ix, a);
+    else
+        KV_CUDA_LAUNCH(build<4>, blocks, KV_CUDA_THREADS, 0, on->stream, data, *ix, a);
+    KV_CUDA_TRY(rc, err, out, cudaGetLastError());
+out:
+    return rc;
+}
+
+/* gather: one layer's elements to canonical order.
+ *   data  the image (layout ix), or NULL: the elements are made from the payload
+ *   out   [KV][T][H][D] elements of type e, device
+ * One thread an element. Twin: gather_layer in kv_kern_decode.c. Bit-exact. */
+static __global__ void __launch_bounds__(KV_CUDA_THREADS)
+    gather(const __grid_constant__ kv_index ix, const unsigned char *data, const __grid_constant__ build_args a,
+           kv_elem e, int64_t layer, int64_t elements, unsigned char *out)
+{
+    for (int64_t n = kv_cuda_first(); n < elements; n += kv_cuda_step()) {
+        kv_coord c = kv_index_place(&ix, n);
+        uint32_t bits;
+        c.layer = layer;
+        if (data != NULL)
+            bits = kv_num_load(e, data, kv_index_forward(&ix, &c));
+        else
+            bits = kv_payload_half_bits(&a.half[c.kv], (uint64_t)kv_payload_number(&a.p, &c));
+        kv_num_store(e, out, n, bits);
+    }
+}
+
+extern "C" kv_rc kv_cuda_run_gather(const kv_cuda_on *on, const kv_index *ix, const unsigned char *data,
+                                    const kv_payload *p, int64_t layer, unsigned char *out, kv_err *err)
+{
+    const int64_t elements = ix->tokens * ix->heads * (ix->lanes[0] + ix->lanes[1]);
+    const kv_elem e = (kv_elem)(data != NULL ? ix->element : p->element);
+    build_args a = {};
+    kv_rc rc = KV_OK;
+    if (elements == 0) return KV_OK;
+    if (data == NULL) {
+        a.p = *p;
+        for (int kv = 0; kv < 2; kv++) a.half[kv] = kv_payload_half_of(p->seed, p->kind, p->element, kv);
+    }
+    KV_CUDA_LAUNCH(gather, kv_cuda_blocks(on, elements), KV_CUDA_THREADS, 0, on->stream, *ix, data, a, e, layer,
+                   elements, out);
+    KV_CUDA_TRY(rc, err, out, cudaGetLastError());
+out:
+    return rc;
+}

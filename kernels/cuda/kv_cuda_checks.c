@@ -1,0 +1,251 @@
+/* The operations of the CUDA device that give a result: queue the kernels, copy the result once, wait. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "kernels/cuda/kv_cuda_check.h"
+#include "kernels/cuda/kv_cuda_device.h"
+#include "kernels/kv_kern_drift.h"
+#include "kernels/kv_kern_token.h"
+
+struct kv_diffset {
+    kv_index ix;
+    unsigned char *bits; /* on the device, one for each position */
+};
+
+/* Empties the result on the device. */
+static kv_rc begin(const kv_cuda *c, kv_err *err)
+{
+    kv_rc rc;
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    KV_CUDA_TRY(rc, err, out, cudaMemsetAsync(&c->result->checks, 0, sizeof c->result->checks, c->on.stream));
+out:
+    return rc;
+}
+
+/* Fetches what the kernels found. */
+static kv_rc fetch(const kv_cuda *c, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    KV_CUDA_TRY(rc, err, out,
+                cudaMemcpyAsync(&c->back->checks, &c->result->checks, sizeof c->back->checks, cudaMemcpyDeviceToHost,
+                                c->on.stream));
+    rc = kv_cuda_wait(c, err);
+out:
+    return rc;
+}
+
+static int64_t first_of(const kv_cuda_result *r, int64_t native)
+{
+    return r->first == 0 ? -1 : native - (int64_t)r->first;
+}
+
+kv_rc kv_cuda_probe(kv_device *d, const kv_index *ix, kv_probe_result *out, kv_err *err)
+{
+    const kv_cuda *c = (kv_cuda *)(void *)d;
+    const kv_cuda_result *r = &c->back->checks;
+    kv_rc rc;
+    KV_TRY(rc, out, begin(c, err));
+    KV_TRY(rc, out, kv_cuda_run_probe(&c->on, ix, &c->result->checks, err));
+    KV_TRY(rc, out, fetch(c, err));
+    *out = (kv_probe_result){.checked = (int64_t)r->checked,
+                             .padding = (int64_t)r->padding,
+                             .bad = (int64_t)r->bad,
+                             .first_bad = first_of(r, ix->native),
+                             .elements_hit = (int64_t)r->hit};
+out:
+    return rc;
+}
+
+static kv_rc same_size(const kv_index *ix, const kv_image *got, const kv_image *want, kv_err *err)
+{
+    const int64_t bytes = kv_index_bytes(ix);
+    if (got->bytes == bytes && want->bytes == bytes) return KV_OK;
+    return KV_FAIL(err, KV_EBUG, "images of %" PRId64 " and %" PRId64 " bytes compared as %" PRId64, got->bytes,
+                   want->bytes, bytes);
+}
+
+kv_rc kv_cuda_compare(kv_device *d, const kv_index *ix, const kv_image *got, const kv_image *want,
+                      kv_compare_result *out, kv_err *err)
+{
+    const kv_cuda *c = (kv_cuda *)(void *)d;
+    const kv_cuda_result *r = &c->back->checks;
+    kv_rc rc;
+    KV_TRY(rc, out, same_size(ix, got, want, err));
+    KV_TRY(rc, out, begin(c, err));
+    KV_TRY(rc, out,
+           kv_cuda_run_compare(&c->on, ix->native, kv_elem_bytes((kv_elem)ix->element), got->data, want->data,
+                               &c->result->checks, err));
+    KV_TRY(rc, out, fetch(c, err));
+    *out = (kv_compare_result){
+        .differing = (int64_t)r->bad, .first = first_of(r, ix->native), .got = r->got, .want = r->want};
+out:
+    return rc;
+}
+
+/* ---- round-trip differences ------------------------------------------------------------- */
+
+kv_rc kv_cuda_diffset_new(kv_device *d, const kv_index *ix, kv_diffset **out, kv_err *err)
+{
+    const kv_cuda *c = (kv_cuda *)(void *)d;
+    const int64_t bytes = ix->native / 8 + 1;
+    kv_diffset *s = NULL;
+    void *bits = NULL;
+    kv_rc rc;
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    s = kv_alloc(1, sizeof *s);
+    if (s == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for the record of a set");
+    KV_TRY(rc, out_free, kv_cuda_take(c, bytes, "a set of positions", &bits, err));
+    KV_CUDA_TRY(rc, err, out_take, cudaMemsetAsync(bits, 0, (size_t)bytes, c->on.stream));
+    s->ix = *ix;
+    s->bits = bits;
+    *out = s;
+    goto out;
+out_take:
+    if (cudaFree(bits) != cudaSuccess) (void)cudaGetLastError();
+out_free:
+    kv_free(s);
+out:
+    return rc;
+}
+
+void kv_cuda_diffset_free(kv_device *d, kv_diffset *s)
+{
+    kv_err none = {0};
+    if (s == NULL) return;
+    if (kv_cuda_enter((kv_cuda *)(void *)d, &none) == KV_OK && cudaFree(s->bits) != cudaSuccess)
+        (void)cudaGetLastError();
+    kv_free(s);
+}
+
+kv_rc kv_cuda_diffset_add(kv_device *d, kv_diffset *s, const kv_image *got, const kv_image *want, kv_err *err)
+{
+    const kv_cuda *c = (kv_cuda *)(void *)d;
+    kv_rc rc;
+    KV_TRY(rc, out, same_size(&s->ix, got, want, err));
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    rc = kv_cuda_run_diff_add(&c->on, s->ix.native, kv_elem_bytes((kv_elem)s->ix.element), got->data, want->data,
+                              s->bits, err);
+out:
+    return rc;
+}
+
+kv_rc kv_cuda_diffset_take(kv_device *d, kv_diffset *s, kv_diffset_result *out, kv_err *err)
+{
+    const kv_cuda *c = (kv_cuda *)(void *)d;
+    const kv_cuda_result *r = &c->back->checks;
+    kv_rc rc;
+    KV_TRY(rc, out, begin(c, err));
+    KV_TRY(rc, out, kv_cuda_run_diff_take(&c->on, &s->ix, s->bits, &c->result->checks, err));
+    KV_TRY(rc, out, fetch(c, err));
+    *out = (kv_diffset_result){
+        .differing = (int64_t)r->bad, .outside_padding = (int64_t)r->hit, .first_outside = first_of(r, s->ix.native)};
+out:
+    return rc;
+}
+
+kv_rc kv_cuda_drift(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, const kv_image *dst,
+                    kv_drift_result *out, kv_err *err)
+{
+    const kv_cuda *c = (kv_cuda *)(void *)d;
+    const kv_cuda_result *r = &c->back->checks;
+    kv_drift found = {1, 1, 0};
+    kv_rc rc;
+    KV_TRY(rc, out, begin(c, err));
+    KV_TRY(rc, out, kv_cuda_run_drift(&c->on, s, src->data, t, dst->data, &c->result->checks, err));
+    KV_TRY(rc, out, fetch(c, err));
+    found.preserved = !r->not_preserved;
+    found.finite = !r->not_finite;
+    memcpy(&found.worst, &r->worst, sizeof found.worst);
+    *out = kv_drift_told(&found);
+out:
+    return rc;
+}
+
+/* ---- the token leg ---------------------------------------------------------------------- */
+
+/* Scratch of the token leg, at least that large; what it holds is lost. */
+static kv_rc room_for(kv_cuda *c, int64_t floats, kv_err *err)
+{
+    int64_t bytes = 0;
+    void *p = NULL;
+    kv_rc rc = KV_OK;
+    if (c->work_floats >= floats) return KV_OK;
+    if (!kv_mul_i64(floats, (int64_t)sizeof(float), &bytes))
+        return KV_FAIL(err, KV_ENOMEM, "token leg: %" PRId64 " floats of scratch", floats);
+    KV_TRY(rc, out, kv_cuda_wait(c, err));
+    c->work_floats = 0;
+    p = c->work;
+    c->work = NULL;
+    KV_CUDA_TRY(rc, err, out, cudaFree(p));
+    KV_TRY(rc, out, kv_cuda_take(c, bytes, "the token leg's scratch", &p, err));
+    c->work = p;
+    c->work_floats = floats;
+out:
+    return rc;
+}
+
+/* Decodes K and V that lie in scratch one after the other, as decode_dense in kv_kern_decode.c. */
+static kv_rc decode_dense(kv_cuda *c, const kv_index *ix, kv_elem e, const kv_image *scratch, uint64_t seed,
+                          int64_t model_layer, kv_decode_result *out, kv_err *err)
+{
+    kv_cuda_decode x = {.tokens = ix->tokens,
+                        .heads = ix->heads,
+                        .dim_k = ix->lanes[0],
+                        .dim_v = ix->halves == 1 ? ix->lanes[0] : ix->lanes[1],
+                        .element = (int32_t)e,
+                        .seed = seed,
+                        .model_layer = model_layer,
+                        .k = scratch->data,
+                        .out = &c->result->decode};
+    int64_t floats;
+    kv_rc rc;
+    /* a latent row is its own value */
+    x.v = ix->halves == 1 ? x.k : x.k + ix->tokens * ix->heads * ix->lanes[0] * kv_elem_bytes(e);
+    KV_TRY(rc, out, kv_token_check(model_layer, x.heads, x.dim_k, x.dim_v, err));
+    if (!kv_cuda_token_floats(&x, &floats))
+        return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %" PRId64 " tokens", x.tokens);
+    KV_TRY(rc, out, room_for(c, floats, err));
+    x.work = c->work;
+    KV_TRY(rc, out, kv_cuda_run_decode(&c->on, &x, err));
+    KV_CUDA_TRY(rc, err, out,
+                cudaMemcpyAsync(&c->back->decode, &c->result->decode, sizeof c->back->decode, cudaMemcpyDeviceToHost,
+                                c->on.stream));
+    KV_TRY(rc, out, kv_cuda_wait(c, err));
+    *out = c->back->decode;
+out:
+    return rc;
+}
+
+static kv_rc room_for_layer(const kv_index *ix, kv_elem e, const kv_image *scratch, kv_err *err)
+{
+    const int64_t bytes = ix->tokens * ix->heads * (ix->lanes[0] + ix->lanes[1]) * kv_elem_bytes(e);
+    if (scratch->capacity >= bytes) return KV_OK;
+    return KV_FAIL(err, KV_EBUG, "a layer of %" PRId64 " bytes does not fit scratch of %" PRId64, bytes,
+                   scratch->capacity);
+}
+
+kv_rc kv_cuda_decode_layer(kv_device *d, const kv_index *ix, const kv_image *im, int64_t layer, uint64_t weight_seed,
+                           int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
+{
+    kv_cuda *c = (kv_cuda *)(void *)d;
+    kv_rc rc;
+    KV_TRY(rc, out, room_for_layer(ix, (kv_elem)ix->element, scratch, err));
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    KV_TRY(rc, out, kv_cuda_run_gather(&c->on, ix, im->data, NULL, layer, scratch->data, err));
+    rc = decode_dense(c, ix, (kv_elem)ix->element, scratch, weight_seed, model_layer, out, err);
+out:
+    return rc;
+}
+
+kv_rc kv_cuda_decode_reference(kv_device *d, const kv_index *ix, const kv_payload *p, uint64_t weight_seed,
+                               int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
+{
+    kv_cuda *c = (kv_cuda *)(void *)d;
+    kv_rc rc;
+    KV_TRY(rc, out, room_for_layer(ix, (kv_elem)p->element, scratch, err));
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    KV_TRY(rc, out, kv_cuda_run_gather(&c->on, ix, NULL, p, 0, scratch->data, err));
+    rc = decode_dense(c, ix, (kv_elem)p->element, scratch, weight_seed, model_layer, out, err);
+out:
+    return rc;
+}

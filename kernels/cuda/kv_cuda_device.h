@@ -1,0 +1,48 @@
+/* Inside the CUDA backend: one open GPU. Host code only. */
+#ifndef KV_CUDA_DEVICE_H
+#define KV_CUDA_DEVICE_H
+
+#include "kernels/cuda/kv_cuda.h"
+#include "kernels/cuda/kv_cuda_kern.h"
+#include "kernels/kv_kern_image.h"
+
+/* What comes back from the device: written there, copied to pinned memory in one piece. */
+typedef struct {
+    kv_cuda_result checks;
+    kv_decode_result decode;
+    unsigned char guard[2][KV_GUARD_BYTES];
+} kv_cuda_back;
+
+typedef struct {
+    kv_device dev; /* first: a kv_device * is a kv_cuda * */
+    int ordinal;
+    kv_cuda_on on;
+    kv_cuda_back *back;   /* pinned */
+    kv_cuda_back *result; /* on the device */
+    float *work;          /* scratch of the token leg, grown when needed */
+    int64_t work_floats;
+    kv_cuda_gpu gpu;
+} kv_cuda;
+
+/* Makes this GPU the thread's own. */
+kv_rc kv_cuda_enter(const kv_cuda *c, kv_err *err) KV_MUST_USE;
+/* bytes of device memory; KV_ENOMEM tells what was wanted and what is free. */
+kv_rc kv_cuda_take(const kv_cuda *c, int64_t bytes, const char *what, void **out, kv_err *err) KV_MUST_USE;
+/* Waits for everything queued. */
+kv_rc kv_cuda_wait(const kv_cuda *c, kv_err *err) KV_MUST_USE;
+
+kv_rc kv_cuda_probe(kv_device *d, const kv_index *ix, kv_probe_result *out, kv_err *err);
+kv_rc kv_cuda_compare(kv_device *d, const kv_index *ix, const kv_image *got, const kv_image *want,
+                      kv_compare_result *out, kv_err *err);
+kv_rc kv_cuda_diffset_new(kv_device *d, const kv_index *ix, kv_diffset **out, kv_err *err);
+void kv_cuda_diffset_free(kv_device *d, kv_diffset *s);
+kv_rc kv_cuda_diffset_add(kv_device *d, kv_diffset *s, const kv_image *got, const kv_image *want, kv_err *err);
+kv_rc kv_cuda_diffset_take(kv_device *d, kv_diffset *s, kv_diffset_result *out, kv_err *err);
+kv_rc kv_cuda_drift(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, const kv_image *dst,
+                    kv_drift_result *out, kv_err *err);
+kv_rc kv_cuda_decode_layer(kv_device *d, const kv_index *ix, const kv_image *im, int64_t layer, uint64_t weight_seed,
+                           int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err);
+kv_rc kv_cuda_decode_reference(kv_device *d, const kv_index *ix, const kv_payload *p, uint64_t weight_seed,
+                               int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err);
+
+#endif

@@ -1,0 +1,79 @@
+/* Inside the CUDA backend: what each kernel family offers to the host code. Every function queues its work on the
+ * stream and does not wait; KV_EDEVICE where a launch was refused. Pointers to images and results are device memory. */
+#ifndef KV_CUDA_KERN_H
+#define KV_CUDA_KERN_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/kv_kern.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Where work is queued. */
+typedef struct {
+    cudaStream_t stream;
+    int32_t multiprocessors;
+} kv_cuda_on;
+
+/* What a checking kernel leaves behind, zeroed before. A first position is kept as its distance from the end, so that
+ * the largest is the first and 0 is none. */
+typedef struct {
+    unsigned long long checked, padding, bad, hit; /* probe; bad: also differing, outside */
+    unsigned long long first;                      /* first_bad, first, first_outside */
+    unsigned long long worst;                      /* drift: bits of the double */
+    uint32_t got, want;                            /* compare: bits at the first position */
+    uint32_t not_preserved, not_finite;            /* drift */
+} kv_cuda_result;
+
+/* ---- kv_cuda_build.cu ------------------------------------------------------------------- */
+
+kv_rc kv_cuda_run_build(const kv_cuda_on *on, unsigned char *data, const kv_index *ix, const kv_payload *p, int32_t via,
+                        uint32_t pad, kv_err *err);
+/* One layer in canonical order to out: through layout ix from data, or, where data is NULL, payload p itself. */
+kv_rc kv_cuda_run_gather(const kv_cuda_on *on, const kv_index *ix, const unsigned char *data, const kv_payload *p,
+                         int64_t layer, unsigned char *out, kv_err *err);
+
+/* ---- kv_cuda_translate.cu --------------------------------------------------------------- */
+
+kv_rc kv_cuda_run_translate(const kv_cuda_on *on, const kv_index *s, const unsigned char *src, const kv_index *t,
+                            unsigned char *dst, uint32_t fill, kv_err *err);
+
+/* ---- kv_cuda_probe.cu ------------------------------------------------------------------- */
+
+kv_rc kv_cuda_run_probe(const kv_cuda_on *on, const kv_index *ix, kv_cuda_result *r, kv_err *err);
+
+/* ---- kv_cuda_compare.cu ----------------------------------------------------------------- */
+
+kv_rc kv_cuda_run_compare(const kv_cuda_on *on, int64_t positions, int64_t element_bytes, const unsigned char *got,
+                          const unsigned char *want, kv_cuda_result *r, kv_err *err);
+/* bits: one for each position, (positions + 7) / 8 bytes. */
+kv_rc kv_cuda_run_diff_add(const kv_cuda_on *on, int64_t positions, int64_t element_bytes, const unsigned char *got,
+                           const unsigned char *want, unsigned char *bits, kv_err *err);
+kv_rc kv_cuda_run_diff_take(const kv_cuda_on *on, const kv_index *ix, unsigned char *bits, kv_cuda_result *r,
+                            kv_err *err);
+kv_rc kv_cuda_run_drift(const kv_cuda_on *on, const kv_index *s, const unsigned char *src, const kv_index *t,
+                        const unsigned char *dst, kv_cuda_result *r, kv_err *err);
+
+/* ---- kv_cuda_token.cu ------------------------------------------------------------------- */
+
+/* One layer's decode. All pointers but `out` lie in device memory; their sizes are kv_cuda_token_floats's. */
+typedef struct {
+    int64_t tokens, heads, dim_k, dim_v;
+    int32_t element; /* kv_elem of k and v */
+    uint64_t seed;
+    int64_t model_layer;
+    const unsigned char *k, *v; /* [T][H][D], [T][H][Dv] */
+    float *work;
+    kv_decode_result *out; /* device memory */
+} kv_cuda_decode;
+
+/* Floats of scratch; false where they do not fit 63 bits. */
+bool kv_cuda_token_floats(const kv_cuda_decode *d, int64_t *floats);
+kv_rc kv_cuda_run_decode(const kv_cuda_on *on, const kv_cuda_decode *d, kv_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

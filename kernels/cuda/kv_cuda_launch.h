@@ -1,0 +1,59 @@
+/* How kernels are written and launched here, so that the same source also runs on the emulated device of the tests,
+ * whose cuda_runtime.h brings its own two macros. */
+#ifndef KV_CUDA_LAUNCH_H
+#define KV_CUDA_LAUNCH_H
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/kv_cuda_kern.h"
+
+#ifndef KV_CUDA_LAUNCH
+#define KV_CUDA_LAUNCH(kernel_, grid_, block_, shared_, stream_, ...)                                                  \
+    kernel_<<<(grid_), (block_), (shared_), (stream_)>>>(__VA_ARGS__)
+/* One variable of the block's shared memory; at most one of each name in a kernel. */
+#define KV_CUDA_SHARED(type_, name_) __shared__ type_ name_
+#endif
+
+#define KV_CUDA_THREADS 256
+
+/* A planted bug for tests (tests/kernels/cuda): 1 a tile edge off by one, 2 a missing barrier, 3 one tile short. */
+#ifndef KV_CUDA_PLANT
+#define KV_CUDA_PLANT 0
+#endif
+
+#ifdef __cplusplus
+
+/* Blocks for `items` pieces of work, one a thread and turn; kernels stride over what is left. */
+static inline unsigned kv_cuda_blocks(const kv_cuda_on *on, int64_t items)
+{
+    const int64_t need = (items + KV_CUDA_THREADS - 1) / KV_CUDA_THREADS, most = (int64_t)on->multiprocessors * 16;
+    return (unsigned)(need < 1 ? 1 : need < most ? need : most);
+}
+
+/* This thread's number in the grid, and how many there are. */
+static __device__ inline int64_t kv_cuda_first(void)
+{
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+static __device__ inline int64_t kv_cuda_step(void)
+{
+    return (int64_t)gridDim.x * blockDim.x;
+}
+
+/* Sum over the 32 lanes of the warp; all of them must come here. */
+static __device__ inline unsigned long long kv_cuda_warp_sum(unsigned long long v)
+{
+    for (int mask = 16; mask > 0; mask >>= 1) v += __shfl_xor_sync(0xFFFFFFFFu, v, mask);
+    return v;
+}
+static __device__ inline unsigned long long kv_cuda_warp_max(unsigned long long v)
+{
+    for (int mask = 16; mask > 0; mask >>= 1) {
+        const unsigned long long other = __shfl_xor_sync(0xFFFFFFFFu, v, mask);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+
+#endif
+#endif

@@ -1,0 +1,30 @@
+/* The CUDA backend of a build without CUDA. */
+#include <stdio.h>
+
+#include "kernels/cuda/kv_cuda.h"
+
+kv_rc kv_cuda_count(int *count, kv_err *err)
+{
+    (void)count;
+    return KV_FAIL(err, KV_EUNSUP, "this build has no CUDA");
+}
+
+kv_rc kv_cuda_describe(int ordinal, kv_cuda_gpu *out, kv_err *err)
+{
+    (void)ordinal;
+    (void)out;
+    return KV_FAIL(err, KV_EUNSUP, "this build has no CUDA");
+}
+
+kv_rc kv_device_cuda_new(int ordinal, kv_device **out, kv_err *err)
+{
+    (void)ordinal;
+    (void)out;
+    return KV_FAIL(err, KV_EUNSUP, "this build has no CUDA");
+}
+
+const char *kv_cuda_versions(char *out, size_t n)
+{
+    snprintf(out, n, "none");
+    return out;
+}
