@@ -116,7 +116,6 @@ KV_INLINE kv_vi kv_simd_level(kv_vf s, const float *level, const int bits, const
 {
     kv_vf least = kv_splat(kv_num_float(0x7F800000u));
     kv_vi best = kv_splat_i(0);
-    KV_UNROLL
     for (int i = 0; i < 1 << bits; i++) {
         const kv_vf e = s - kv_splat(level[i]);
         kv_vf cost = e * e;
@@ -259,12 +258,9 @@ static void kv_simd_read_rows(const kv_codec_work *w, kv_group *g, const kv_code
 KV_INLINE kv_vf kv_simd_value(kv_vi index, const float *level, const int bits)
 {
     kv_vf v[KV_CODEC_LEVELS_MAX];
-    KV_UNROLL
     for (int i = 0; i < 1 << bits; i++) v[i] = kv_splat(level[i]);
-    KV_UNROLL
     for (int b = 0; b < bits; b++) {
         const kv_vi m = (index << (31 - b)) >> 31;
-        KV_UNROLL
         for (int i = 0; i < 1 << (bits - 1 - b); i++)
             v[i] = (kv_vf)(((kv_vi)v[2 * i + 1] & m) | ((kv_vi)v[2 * i] & ~m));
     }
@@ -312,18 +308,15 @@ static void kv_simd_coefficients(kv_codec_work *w, const kv_group *g)
 KV_INLINE void kv_simd_product(const kv_codec_work *w, int32_t l, int32_t column, const int columns, float *const *x)
 {
     kv_vf sum[KV_ROWS][KV_COLUMNS];
-    KV_UNROLL
     for (int v = 0; v < columns; v++) KV_UNROLL
     for (int r = 0; r < KV_ROWS; r++) sum[r][v] = kv_load(w->mean + column + v * KV_LANES);
     for (int32_t a = 0; a < w->p.d_eff; a++) {
         const float *basis = w->basis + (int64_t)a * w->dim_pad + column, *c = w->c + (int64_t)a * GROUP + l;
         kv_vf b[KV_COLUMNS];
-        KV_UNROLL
         for (int v = 0; v < columns; v++) b[v] = kv_load(basis + v * KV_LANES);
         KV_UNROLL
         for (int r = 0; r < KV_ROWS; r++) {
             const kv_vf along = kv_splat(c[r]);
-            KV_UNROLL
             for (int v = 0; v < columns; v++) sum[r][v] = sum[r][v] + b[v] * along;
         }
     }
