@@ -214,14 +214,14 @@ static void ql_sweep(solver *w, int32_t l, int32_t m)
     int32_t i = m - 1;
     if (w->rotations + (m - l) > ROTATIONS || w->swept == ROTATIONS) flush(w);
     for (; i >= l; i--) {
-        const double f = s * e[i], b = c * e[i];
+        const double f = s * e[i], b = c * e[i], twice = 2 * b; /* early: each rotation waits for the last */
         r = length2(f, g);
         e[i + 1] = r;
         if (r == 0) break; /* a split in the middle: what has been done stays */
         s = f / r;
         c = g / r;
         g = d[i + 1] - p;
-        r = (d[i] - g) * s + 2 * c * b;
+        r = (d[i] - g) * s + c * twice;
         p = s * r;
         d[i + 1] = g + p;
         g = c * r - b;

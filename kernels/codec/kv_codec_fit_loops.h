@@ -34,7 +34,7 @@ typedef struct {
     double (*dot)(const double *x, const double *y, int64_t len);
     /* x -= along * y */
     void (*take_out)(double *x, double along, const double *y, int64_t len);
-    /* s[a][b] for b <= a = sum over rows of wz[row][a] * z[row][b], from +0; all of length ld. */
+    /* s[a][b] for b <= a += wz[row][a] * z[row][b], row after row; all of length ld. Above the diagonal s is scratch. */
     void (*covariance)(const float *wz, const float *z, int64_t rows, int64_t ld, float *s);
     /* The largest bits without sign. */
     int32_t (*largest)(const float *x, int64_t n);

@@ -167,7 +167,7 @@ KV_LOOP_TARGET KV_LOOP_INLINE void KV_LOOP(covariance_tile)(const int na, const 
     typedef KV_LOOP(vf) vec;
     vec sum[8][2];
     for (int i = 0; i < na; i++)
-        for (int v = 0; v < nv; v++) sum[i][v] = (vec){0};
+        for (int v = 0; v < nv; v++) sum[i][v] = *(const vec *)(s + i * ld + v * KV_LOOP_F);
     for (int64_t row = 0; row < rows; row++, wz += ld, z += ld)
         for (int v = 0; v < nv; v++) {
             const vec at = *(const vec *)(z + v * KV_LOOP_F);

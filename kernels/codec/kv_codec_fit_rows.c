@@ -93,53 +93,59 @@ kv_rc kv_fit_rows_mean(kv_fit_rows *r, kv_err *err)
 
 /* ---- covariance --------------------------------------------------------------------------- */
 
-/* Rows that count, centred: z, and w * z (the same array where all weights are 1), each row padded with zeros. */
+/* Some rows that count, centred: z, and w * z (the same array where all weights are 1), each padded with zeros. */
+enum { PORTION = 512 }; /* what the second cache holds; sums go on from portion to portion */
 typedef struct {
-    float *z, *wz;
+    float *z, *wz, *sums; /* [PORTION][ld], [PORTION][ld], [ld][ld] */
     int64_t rows, ld;
 } centred;
 
-static kv_rc centre(const kv_fit_rows *r, centred *c, kv_err *err)
+static void centred_free(centred *c)
 {
-    const int64_t ld = (r->dim + KV_FIT_LANES_F32 - 1) / KV_FIT_LANES_F32 * KV_FIT_LANES_F32;
-    int64_t floats;
-    *c = (centred){.ld = ld};
-    if (!kv_mul_i64(r->active, ld * (int64_t)sizeof(float), &floats) ||
-        (c->z = kv_alloc_image((size_t)floats)) == NULL ||
-        (c->wz = r->w == NULL ? c->z : kv_alloc_image((size_t)floats)) == NULL) {
-        kv_free(c->z);
-        return KV_FAIL(err, KV_ENOMEM, "no memory to centre %lld rows", (long long)r->active);
+    if (c->wz != c->z) kv_free(c->wz);
+    kv_free(c->z);
+    kv_free(c->sums);
+}
+
+static kv_rc centred_new(centred *c, const kv_fit_rows *r, kv_err *err)
+{
+    const size_t ld = ((size_t)r->dim + KV_FIT_LANES_F32 - 1) / KV_FIT_LANES_F32 * KV_FIT_LANES_F32;
+    const size_t rows = r->active < PORTION ? (size_t)r->active : PORTION, bytes = rows * ld * sizeof(float);
+    *c = (centred){.ld = (int64_t)ld};
+    c->z = kv_alloc_image(bytes);
+    c->wz = r->w == NULL ? c->z : kv_alloc_image(bytes);
+    c->sums = kv_alloc_image(ld * ld * sizeof *c->sums);
+    if (c->z == NULL || c->wz == NULL || c->sums == NULL) {
+        centred_free(c);
+        return KV_FAIL(err, KV_ENOMEM, "no memory for a covariance of %d", (int)r->dim);
     }
-    const kv_fit_loops *loops = kv_fit_loops_here();
-    for (int64_t i = 0; i < r->n; i++) {
-        const float w = kv_fit_weight(r, i);
-        if (!(w > 0)) continue;
-        float *z = c->z + c->rows * ld, *wz = c->wz + c->rows * ld;
-        for (int64_t j = r->dim; j < ld; j++) z[j] = wz[j] = 0;
-        loops->centre_row(z, wz, r->x + i * r->dim, r->mean, w, r->scale, r->dim);
-        c->rows++;
-    }
+    memset(c->z, 0, bytes);
+    memset(c->wz, 0, bytes);
+    memset(c->sums, 0, ld * ld * sizeof *c->sums);
     return KV_OK;
 }
 
 kv_rc kv_fit_covariance(const kv_fit_rows *r, float *s, kv_err *err)
 {
     centred c;
-    kv_rc rc = centre(r, &c, err);
+    const kv_fit_loops *loops = kv_fit_loops_here();
+    const kv_rc rc = centred_new(&c, r, err);
     if (rc != KV_OK) return rc;
-    float *padded = kv_alloc_image((size_t)(c.ld * c.ld) * sizeof *padded);
-    if (padded == NULL) {
-        rc = KV_FAIL(err, KV_ENOMEM, "no memory for a covariance of %d", (int)r->dim);
-    } else {
-        kv_fit_loops_here()->covariance(c.wz, c.z, c.rows, c.ld, padded);
-        for (int32_t a = 0; a < r->dim; a++)
-            for (int32_t b = 0; b <= a; b++)
-                s[a * r->dim + b] = s[b * r->dim + a] = padded[a * c.ld + b] / r->total_weight;
+    for (int64_t i = 0; i < r->n; i++) {
+        const float w = kv_fit_weight(r, i);
+        if (!(w > 0)) continue;
+        if (c.rows == PORTION) {
+            loops->covariance(c.wz, c.z, c.rows, c.ld, c.sums);
+            c.rows = 0;
+        }
+        loops->centre_row(c.z + c.rows * c.ld, c.wz + c.rows * c.ld, r->x + i * r->dim, r->mean, w, r->scale, r->dim);
+        c.rows++;
     }
-    kv_free(padded);
-    if (c.wz != c.z) kv_free(c.wz);
-    kv_free(c.z);
-    return rc;
+    loops->covariance(c.wz, c.z, c.rows, c.ld, c.sums);
+    for (int64_t a = 0; a < r->dim; a++)
+        for (int64_t b = 0; b <= a; b++) s[a * r->dim + b] = s[b * r->dim + a] = c.sums[a * c.ld + b] / r->total_weight;
+    centred_free(&c);
+    return KV_OK;
 }
 
 /* ---- how many directions ------------------------------------------------------------------ */

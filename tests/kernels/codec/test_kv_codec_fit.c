@@ -73,7 +73,7 @@ static void check_covariance(int64_t n, int32_t dim, bool weighted, bool publish
     free(got);
 }
 
-/* The scaling of our own rules changes no bit either. */
+/* More rows than are centred at once, and the scaling of our own rules changes no bit either. */
 static void test_covariance(void **state)
 {
     (void)state;
@@ -82,6 +82,8 @@ static void test_covariance(void **state)
         hold(variants[v]);
         for (size_t d = 0; d < KVT_COUNT(dims); d++)
             for (int c = 0; c < 4; c++) check_covariance(d % 2 == 0 ? 37 : 64, dims[d], c % 2 == 1, c / 2 == 1, 5 + d);
+        check_covariance(512, 20, false, false, 3);
+        check_covariance(1500, 20, true, false, 4);
     }
     hold(NULL);
 }

@@ -113,40 +113,8 @@ static void test_lapack(void **state)
     run(KV_CODEC_SOLVER_LAPACK);
 }
 
-/* One basis over both blocks: fitted to the stack, the first file's block is coded with it. */
-static void test_shared_basis(void **state)
-{
-    (void)state;
-    if (access(VECTORS "/shared_basis_block1.bin", R_OK) != 0) {
-        print_message("the second block of the shared basis is not here\n");
-        skip();
-    }
-    kv_err err = {0};
-    kv_codec_vector v[2];
-    void *bytes[2];
-    int64_t size;
-    for (int i = 0; i < 2; i++) {
-        bytes[i] = read_all(i == 0 ? "shared_basis_block0.bin" : "shared_basis_block1.bin", &size);
-        kvt_ok(kv_codec_vector_parse(bytes[i], size, &v[i], &err), &err);
-    }
-    kv_codec_params p = v[0].params;
-    kv_codec_skeleton s;
-    const size_t rows = (size_t)v[0].n * (size_t)p.dim;
-    float *x = kvt_take((int64_t)rows + v[1].n * p.dim, sizeof *x);
-    memcpy(x, v[0].x, rows * sizeof *x);
-    memcpy(x + rows, v[1].x, (size_t)v[1].n * (size_t)p.dim * sizeof *x);
-    const kv_codec_fit_opts o = kvt_fit_opts(KV_CODEC_SOLVER_OWN, true);
-    kvt_ok(kv_codec_skeleton_new(&p, &s, &err), &err);
-    kvt_ok(kv_codec_fit_basis(&p, &o, x, NULL, v[0].n + v[1].n, &s, NULL, &err), &err);
-    assert_memory_equal(s.mean, v[0].skeleton.mean, (size_t)p.dim * 2);
-    kv_codec_skeleton_free(&s);
-    free(x);
-    for (int i = 0; i < 2; i++) free(bytes[i]);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_own), cmocka_unit_test(test_lapack),
-                                       cmocka_unit_test(test_shared_basis)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_own), cmocka_unit_test(test_lapack)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
