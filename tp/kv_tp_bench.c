@@ -137,7 +137,7 @@ kv_rc kv_tp_bench(const kv_tp_spec *s, int32_t times, kv_tp_speed *out, kv_err *
     out->plain_s = all[1][2];
     out->move_s = all[1][3];
 out:
-    if (rc != KV_OK) kv_tp_abort(w->t, err != NULL ? err->text : "the measurement failed");
+    if (rc != KV_OK) kv_tp_abort(w->t, rc, err != NULL ? err->text : "the measurement failed");
     OPS->image_free(DEV, w->image);
     if (w->t->lost_buffers) return rc;
     OPS->image_free(DEV, w->packed);

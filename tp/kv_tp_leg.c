@@ -179,7 +179,7 @@ static kv_rc tell(kv_tp_work *w, int from, const kv_tp_round *r, kv_err *err)
     note *mine = kv_alloc(1, note_bytes(w));
     kv_rc rc;
     if (mine == NULL) { /* without a note nobody can be told in order: the group ends here */
-        kv_tp_abort(w->t, "no memory for a note");
+        kv_tp_abort(w->t, KV_ENOMEM, "no memory for a note");
         return KV_FAIL(err, KV_ENOMEM, "no memory for a note");
     }
     write_note(w, from, r, mine);
@@ -282,7 +282,7 @@ static kv_rc send_round(kv_tp_work *w, int from, const kv_tp_round *r, kv_err *e
     for (size_t i = 0; rc == KV_OK && i < x.batch.n_send; i++)
         if ((rc = stage(w, &w->side[from], x.sent[i], r, true)) != KV_OK) (void)KV_FAIL(&here, rc, "%s", w->err.text);
     if (rc != KV_OK) { /* the others are already sending */
-        kv_tp_abort(w->t, here.text);
+        kv_tp_abort(w->t, rc, here.text);
         (void)KV_FAIL(err, rc, "%s", here.text);
         goto out;
     }

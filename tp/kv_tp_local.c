@@ -21,7 +21,7 @@ struct kv_tp_hub {
     pthread_cond_t news; /* mail came, or a rank gave up */
     int32_t n;
     mail *first, **last;
-    bool gave_up[KV_TP_RANKS_MAX];
+    bool gave_up[KV_TP_RANKS_MAX], in_vain;
     char why[KV_TP_RANKS_MAX][KV_TP_NOTICE_TEXT];
 };
 
@@ -63,12 +63,13 @@ void kv_tp_hub_free(kv_tp_hub *h)
 }
 
 /* Who gave up, if anyone; the lock is held. */
-static kv_rc heed_locked(const local *t, bool *heard, kv_err *err)
+static kv_rc heed_locked(local *t, bool *heard, kv_err *err)
 {
     kv_rc rc = KV_OK;
     for (int32_t r = 0; r < t->hub->n; r++) {
         if (r == t->base.rank || !t->hub->gave_up[r]) continue;
         if (heard != NULL) heard[r] = true;
+        t->base.timed_out = t->hub->in_vain;
         if (rc == KV_OK) rc = KV_FAIL(err, KV_EPEER, "rank %" PRId32 " gave up: %s", r, t->hub->why[r]);
     }
     return rc;
@@ -83,11 +84,12 @@ static kv_rc local_heed(kv_tp_transport *base, bool *heard, kv_err *err)
     return rc;
 }
 
-static void local_abort(kv_tp_transport *base, const char *why)
+static void local_abort(kv_tp_transport *base, kv_rc rc, const char *why)
 {
     local *t = (local *)base;
     pthread_mutex_lock(&t->hub->lock);
     t->hub->gave_up[base->rank] = true;
+    t->hub->in_vain = t->hub->in_vain || rc == KV_ETIME;
     snprintf(t->hub->why[base->rank], KV_TP_NOTICE_TEXT, "%.230s", why);
     pthread_cond_broadcast(&t->hub->news);
     pthread_mutex_unlock(&t->hub->lock);
@@ -181,7 +183,8 @@ static kv_rc run(kv_tp_transport *base, const kv_tp_batch *b, bool control, kv_e
     for (size_t i = 0; rc == KV_OK && i < b->n_send; i++) rc = post(t, &b->send[i], control, &why);
     for (size_t i = 0; rc == KV_OK && i < b->n_recv; i++) rc = receive(t, &b->recv[i], control, &why);
     if (rc != KV_OK) {
-        local_abort(base, why.text);
+        local_abort(base, rc, why.text);
+        kv_tp_name_the_silent(base, rc, why.text, sizeof why.text);
         return KV_FAIL(err, rc, "%s", why.text);
     }
     return KV_OK;

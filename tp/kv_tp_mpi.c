@@ -14,14 +14,21 @@ struct kv_tp_world {
     int32_t rank, size;
 };
 
+/* Why a rank gives up. */
+typedef struct {
+    int32_t rc;
+    char text[KV_TP_NOTICE_TEXT];
+} notice;
+
 typedef struct {
     kv_tp_transport base;
     MPI_Comm comm;
     int64_t part_bytes;
-    char notice[KV_TP_NOTICE_TEXT]; /* read by sends that nobody waits for, so it lives as long as they do */
+    notice told_all; /* read by sends that nobody waits for, so it lives as long as they do */
+    bool gave_up;
     MPI_Request told[KV_TP_RANKS_MAX];
     bool heard[KV_TP_RANKS_MAX];
-    char why[KV_TP_RANKS_MAX][KV_TP_NOTICE_TEXT];
+    notice said[KV_TP_RANKS_MAX];
 } over_mpi;
 
 /* An MPI call that failed: recorded, the caller breaks the group. */
@@ -92,36 +99,43 @@ static kv_rc take_notices(over_mpi *t, kv_err *err)
         MPI_Status st;
         kv_rc rc = must(MPI_Iprobe(MPI_ANY_SOURCE, TAG_NOTICE, t->comm, &there, &st), "MPI_Iprobe", err);
         if (rc != KV_OK || !there) return rc;
-        char text[KV_TP_NOTICE_TEXT];
-        rc = must(MPI_Recv(text, sizeof text, MPI_BYTE, st.MPI_SOURCE, TAG_NOTICE, t->comm, &st), "MPI_Recv", err);
+        notice said;
+        rc = must(MPI_Recv(&said, sizeof said, MPI_BYTE, st.MPI_SOURCE, TAG_NOTICE, t->comm, &st), "MPI_Recv", err);
         if (rc != KV_OK) return rc;
         const int32_t r = group_rank(&t->base, st.MPI_SOURCE);
         if (r < 0) continue; /* of another group, long over */
         t->heard[r] = true;
-        snprintf(t->why[r], sizeof t->why[r], "%.*s", (int)sizeof text - 1, text);
+        t->base.timed_out = t->base.timed_out || said.rc == KV_ETIME;
+        said.text[sizeof said.text - 1] = '\0';
+        t->said[r] = said;
     }
 }
 
 static kv_rc mpi_heed(kv_tp_transport *base, bool *heard, kv_err *err)
 {
     over_mpi *t = (over_mpi *)base;
-    kv_rc rc = take_notices(t, err);
+    const kv_rc rc = take_notices(t, err);
+    int32_t first = -1;
     for (int32_t r = 0; r < base->size; r++) {
         if (!t->heard[r]) continue;
         if (heard != NULL) heard[r] = true;
-        if (rc == KV_OK) rc = KV_FAIL(err, KV_EPEER, "rank %" PRId32 " gave up: %s", base->world[r], t->why[r]);
+        /* a rank that knows a cause of its own, rather than one that only heard of it */
+        if (first < 0 || (t->said[first].rc == (int32_t)KV_EPEER && t->said[r].rc != (int32_t)KV_EPEER)) first = r;
     }
-    return rc;
+    if (rc != KV_OK || first < 0) return rc;
+    return KV_FAIL(err, KV_EPEER, "rank %" PRId32 " gave up: %s", base->world[first], t->said[first].text);
 }
 
-static void mpi_abort(kv_tp_transport *base, const char *why)
+static void mpi_abort(kv_tp_transport *base, kv_rc rc, const char *why)
 {
     over_mpi *t = (over_mpi *)base;
-    if (t->notice[0] != '\0') return;
-    snprintf(t->notice, sizeof t->notice, "%.230s", why);
+    if (t->gave_up) return;
+    t->gave_up = true;
+    t->told_all.rc = (int32_t)rc;
+    snprintf(t->told_all.text, sizeof t->told_all.text, "%.230s", why);
     for (int32_t r = 0; r < base->size; r++)
-        if (r != base->rank && MPI_Isend(t->notice, sizeof t->notice, MPI_BYTE, base->world[r], TAG_NOTICE, t->comm,
-                                         &t->told[r]) != MPI_SUCCESS)
+        if (r != base->rank && MPI_Isend(&t->told_all, sizeof t->told_all, MPI_BYTE, base->world[r], TAG_NOTICE,
+                                         t->comm, &t->told[r]) != MPI_SUCCESS)
             t->told[r] = MPI_REQUEST_NULL; /* nothing more can be done for it */
 }
 
@@ -242,7 +256,8 @@ static kv_rc run(kv_tp_transport *base, const kv_tp_batch *b, int tag, kv_err *e
     for (size_t i = 0; rc == KV_OK && i < b->n_send; i++) rc = launch(t, &f, &b->send[i], tag, true, &why);
     if (rc == KV_OK) rc = await(t, &f, &why);
     if (rc != KV_OK) {
-        mpi_abort(base, why.text);
+        mpi_abort(base, rc, why.text);
+        kv_tp_name_the_silent(base, rc, why.text, sizeof why.text);
         call_off(t, &f);
         (void)KV_FAIL(err, rc, "%s", why.text);
     }
@@ -283,7 +298,7 @@ static void mpi_close(kv_tp_transport *base)
 {
     over_mpi *t = (over_mpi *)base;
     int idle = 0;
-    bool open = t->notice[0] != '\0';
+    bool open = t->gave_up;
     for (const double end = kv_tp_now() + 0.2; open && kv_tp_now() < end; kv_tp_pause(&idle)) {
         open = false;
         for (int32_t r = 0; r < base->size; r++) {

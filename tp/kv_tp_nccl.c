@@ -1,7 +1,7 @@
 /* The transport over NCCL: one non-blocking communicator and one stream for each group. Nothing here waits inside
  * NCCL or CUDA: state is polled against a deadline, notices of other ranks are heeded meanwhile, and on any failure
- * every rank aborts its communicator. What NCCL cannot say, namely who is missing, the control transport finds out:
- * each rank that gives up sends a notice, and who sent none is named. */
+ * every rank aborts its communicator. What NCCL cannot say, namely who is missing, the control transport finds out
+ * (kv_tp_name_the_silent). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +9,6 @@
 #include "tp/kv_tp.h"
 #include "tp/kv_tp_check.h"
 #include "tp/kv_tp_transport.h"
-
-#define GRACE_S 3.0 /* for the notices of ranks that give up a little later */
 
 typedef struct {
     kv_tp_transport base;
@@ -86,37 +84,14 @@ out:
     return rc;
 }
 
-/* Ranks that neither finished nor said why, after a moment for those that give up a little later. */
-static void name_the_silent(over_nccl *t, char *names, size_t room)
+/* Aborts here, tells the others, and finds out who is missing. */
+static kv_rc give_up(over_nccl *t, kv_rc rc, kv_err *why, kv_err *err)
 {
-    bool heard[KV_TP_RANKS_MAX] = {false};
-    const double wait = t->base.timeout_s < GRACE_S ? t->base.timeout_s : GRACE_S;
-    int32_t missing = t->base.size;
-    size_t used = 0;
-    int idle = 0;
-    heard[t->base.rank] = true;
-    for (const double end = kv_tp_now() + wait; missing > 0 && kv_tp_now() < end; kv_tp_pause(&idle)) {
-        kv_err unused = {0};
-        (void)t->control->ops->heed(t->control, heard, &unused);
-        missing = 0;
-        for (int32_t r = 0; r < t->base.size; r++) missing += !heard[r];
-    }
-    names[0] = '\0';
-    for (int32_t r = 0; r < t->base.size && used + 16 < room; r++)
-        if (!heard[r])
-            used += (size_t)snprintf(names + used, room - used, "%s%" PRId32, used > 0 ? ", " : "", t->base.world[r]);
-}
-
-/* Aborts here and tells the others; names who is missing where this rank does not know better. */
-static kv_rc give_up(over_nccl *t, kv_rc rc, const kv_err *why, kv_err *err)
-{
-    char silent[200] = "";
-    kv_tp_abort(t->control, why->text);
+    kv_tp_abort(t->control, rc, why->text);
     if (t->comm != NULL) (void)ncclCommAbort(t->comm);
     t->comm = NULL;
     t->base.broken = true;
-    if (rc == KV_ETIME || rc == KV_EPEER) name_the_silent(t, silent, sizeof silent);
-    if (silent[0] != '\0') return KV_FAIL(err, rc, "%.400s; rank %s gave no sign of life", why->text, silent);
+    kv_tp_name_the_silent(t->control, rc, why->text, sizeof why->text);
     return KV_FAIL(err, rc, "%s", why->text);
 }
 
@@ -133,10 +108,10 @@ static kv_rc nccl_heed(kv_tp_transport *base, bool *heard, kv_err *err)
     return t->control->ops->heed(t->control, heard, err);
 }
 
-static void nccl_abort(kv_tp_transport *base, const char *why)
+static void nccl_abort(kv_tp_transport *base, kv_rc rc, const char *why)
 {
     over_nccl *t = (over_nccl *)base;
-    kv_tp_abort(t->control, why);
+    kv_tp_abort(t->control, rc, why);
     if (t->comm != NULL) (void)ncclCommAbort(t->comm);
     t->comm = NULL;
 }

@@ -169,7 +169,7 @@ static kv_rc send(pipe_work *w, const kv_tp_hop *hop, kv_err *err)
     if (in && w->staged != NULL)
         KV_TRY(rc, out, kv_tp_copy(w->packed->data, !w->packed->host, w->staged, w->t->ops->gpu, all.bytes, err));
 out:
-    if (rc != KV_OK) kv_tp_abort(w->t, err != NULL ? err->text : "a copy failed");
+    if (rc != KV_OK) kv_tp_abort(w->t, rc, err != NULL ? err->text : "a copy failed");
     return rc;
 }
 

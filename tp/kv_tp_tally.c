@@ -100,7 +100,7 @@ kv_rc kv_tp_sum_up(kv_tp_work *w, const kv_tp_tally *mine, kv_tp_result *out, kv
     kv_tp_tally *all = kv_alloc((size_t)w->t->size, sizeof *all);
     kv_rc rc;
     if (all == NULL) {
-        kv_tp_abort(w->t, "no memory for the results");
+        kv_tp_abort(w->t, KV_ENOMEM, "no memory for the results");
         return KV_FAIL(err, KV_ENOMEM, "no memory for the results of %" PRId32 " ranks", w->t->size);
     }
     KV_TRY(rc, out, kv_tp_share(w->t, mine, sizeof *mine, all, err));

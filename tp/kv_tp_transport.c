@@ -104,11 +104,36 @@ kv_rc kv_tp_agree(kv_tp_transport *t, kv_rc rc, kv_err *err)
     return KV_OK;
 }
 
-void kv_tp_abort(kv_tp_transport *t, const char *why)
+void kv_tp_abort(kv_tp_transport *t, kv_rc rc, const char *why)
 {
     if (t == NULL || t->broken) return;
-    t->ops->abort(t, why);
+    t->ops->abort(t, rc, why);
     t->broken = true;
+}
+
+#define GRACE_S 3.0
+
+void kv_tp_name_the_silent(kv_tp_transport *t, kv_rc rc, char *text, size_t room)
+{
+    bool heard[KV_TP_RANKS_MAX] = {false};
+    const double end = kv_tp_now() + (t->timeout_s < GRACE_S ? t->timeout_s : GRACE_S);
+    int32_t missing = t->size;
+    int idle = 0;
+    size_t used = strlen(text);
+    if (rc != KV_ETIME && !(rc == KV_EPEER && t->timed_out)) return;
+    heard[t->rank] = true;
+    for (; missing > 0 && kv_tp_now() < end; kv_tp_pause(&idle)) {
+        kv_err unused = {0};
+        (void)t->ops->heed(t, heard, &unused);
+        missing = 0;
+        for (int32_t r = 0; r < t->size; r++) missing += !heard[r];
+    }
+    const char *before = "; no sign of life from rank ";
+    for (int32_t r = 0; r < t->size && used + 48 < room; r++) {
+        if (heard[r]) continue;
+        used += (size_t)snprintf(text + used, room - used, "%s%" PRId32, before, t->world[r]);
+        before = ", ";
+    }
 }
 
 void kv_tp_close(kv_tp_transport *t)

@@ -56,8 +56,8 @@ typedef struct {
     void (*buffer_free)(kv_tp_transport *t, void *buffer);
     /* Looks without waiting whether a rank gave up: KV_EPEER then. Also tells which were heard of (may be NULL). */
     kv_rc (*heed)(kv_tp_transport *t, bool *heard, kv_err *err);
-    /* Tells all others why this rank gives up, and breaks the transport. Never waits. */
-    void (*abort)(kv_tp_transport *t, const char *why);
+    /* Tells all others why this rank gives up. Never waits. */
+    void (*abort)(kv_tp_transport *t, kv_rc rc, const char *why);
     void (*close)(kv_tp_transport *t); /* frees t */
 } kv_tp_ops;
 
@@ -67,6 +67,7 @@ struct kv_tp_transport {
     int32_t world[KV_TP_RANKS_MAX]; /* rank of the world for each rank of the group */
     double timeout_s;
     bool broken, lost_buffers;
+    bool timed_out;                     /* some rank gave up because it waited in vain */
     int64_t sent_bytes, received_bytes; /* of exchange() alone */
 };
 
@@ -80,8 +81,12 @@ kv_rc kv_tp_share(kv_tp_transport *t, const void *mine, int64_t bytes, void *all
  * "rank 1: TEXT" of the first that failed. Leaves the transport usable. */
 kv_rc kv_tp_agree(kv_tp_transport *t, kv_rc rc, kv_err *err) KV_MUST_USE;
 /* Tells the group and breaks the transport; for errors after which the others must not wait. NULL is fine. */
-void kv_tp_abort(kv_tp_transport *t, const char *why);
+void kv_tp_abort(kv_tp_transport *t, kv_rc rc, const char *why);
 void kv_tp_close(kv_tp_transport *t); /* NULL is fine */
+
+/* For implementations: after this rank gave up with rc. Where a wait in vain was the cause, waits a moment for the
+ * notices of the others (who wait in vain too and say so) and adds to the text who sent none. */
+void kv_tp_name_the_silent(kv_tp_transport *t, kv_rc rc, char *text, size_t room);
 
 /* Seconds of a clock that only goes forward. */
 double kv_tp_now(void);

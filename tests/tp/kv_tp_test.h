@@ -31,7 +31,7 @@ static inline void *kvt_tp_thread(void *arg)
     if (me->rc == KV_OK)
         me->work(me->ctx, me->rank, t, dev, &me->rc, &me->err);
     else
-        kv_tp_abort(t, me->err.text);
+        kv_tp_abort(t, me->rc, me->err.text);
     if (dev != NULL) dev->ops->close(dev);
     kv_tp_close(t);
     return NULL;

@@ -181,7 +181,7 @@ static void gone(void *ctx, kv_tp_point point, void *data)
     (void)data;
     if (at->rank != 2 || point != (at->move->spec.seed == 1 ? KV_TP_AT_PAYLOAD : KV_TP_AT_HEADERS)) return;
     if (at->move->spec.seed == 3)
-        kv_tp_abort(at->t, "planted");
+        kv_tp_abort(at->t, KV_EBUG, "planted");
     else
         sleep(3);
 }
