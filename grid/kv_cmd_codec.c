@@ -14,6 +14,7 @@ const kv_codec_command kv_codec_commands[] = {
      "fit whitening factors to queries, or a level table to rows", kv_codec_cmd_calibrate},
     {"conformance", "DIR [--format text|json]", "every vector of a folder of format KKVEC01, on every codec variant",
      kv_codec_cmd_conformance},
+    {"table", "CERT [--format text|json]", "the codec rows of a certificate side by side", kv_codec_cmd_table},
     {NULL, NULL, NULL, NULL},
 };
 

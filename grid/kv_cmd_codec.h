@@ -16,5 +16,6 @@ int kv_codec_cmd_store(int argc, char **argv);
 int kv_codec_cmd_decode(int argc, char **argv);
 int kv_codec_cmd_inspect(int argc, char **argv);
 int kv_codec_cmd_calibrate(int argc, char **argv);
+int kv_codec_cmd_table(int argc, char **argv);
 
 #endif
