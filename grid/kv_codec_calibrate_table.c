@@ -67,12 +67,12 @@ static kv_rc prepare(const kv_opts *o, job *j, kv_err *err)
         return KV_FAIL(err, KV_EUNSUP, "--pca exact: this build has no LAPACKE; use --pca own");
     KV_TRY(rc, out, kv_ask_check_output(o->positional[2], inputs, 2, err));
     KV_TRY(rc, out, kv_codec_array_open(o->positional[1], kv_codec_array_bytes(f), &j->in, err));
-    KV_TRY(rc, out, kv_file_can_write(o->positional[2], err));
     if (f->geometry.tokens / j->h.slot.n * f->geometry.layers * f->geometry.kv_heads < 2)
         return KV_FAIL(err, KV_EINVAL,
                        "%s holds fewer than two full blocks of %" PRId64
                        " rows: one is fitted, another must tell the gain",
                        o->positional[1], j->h.slot.n);
+    KV_TRY(rc, out, kv_file_can_write(o->positional[2], err));
     rc = take_memory(j, err);
 out:
     return rc;

@@ -1,0 +1,344 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# codec store, decode, inspect, calibrate on small arrays made here.
+
+G=L=2,T=600,H=2,D=16
+
+# made: array.bf16 (K and V), k.f32 (K alone), queries.f32 in this folder, from python alone and always the same.
+made()
+{
+    "$KV_PYTHON" - <<'PY' || fail "the arrays could not be made"
+import array, random
+
+def bf16(values):
+    bits = array.array('I')
+    bits.frombytes(values.tobytes())
+    return array.array('H', [(b + 0x7FFF + ((b >> 16) & 1)) >> 16 for b in bits])
+
+layers, tokens, heads, dim = 2, 600, 2, 16
+rnd = random.Random(5)
+every, keys = array.array('f'), array.array('f')
+for layer in range(layers):
+    for half in range(2):
+        turn = [[[rnd.gauss(0, 1) for _ in range(dim)] for _ in range(4)] for _ in range(heads)]
+        plane = array.array('f')
+        for t in range(tokens):
+            for h in range(heads):
+                z = [rnd.gauss(0, 4 * 0.7 ** a) for a in range(4)]
+                plane.extend(2 + 0.2 * rnd.gauss(0, 1) + sum(z[a] * turn[h][a][j] for a in range(4)) for j in range(dim))
+        every.extend(plane)
+        if half == 0: keys.extend(plane)
+open('array.bf16', 'wb').write(bf16(every).tobytes())
+open('array.f32', 'wb').write(every.tobytes())
+open('k.f32', 'wb').write(keys.tobytes())
+queries = array.array('f', [rnd.gauss(0, 0.2 + j / 4) for _ in range(layers * 100 * 4) for j in range(dim)])
+open('queries.f32', 'wb').write(queries.tobytes())
+PY
+}
+
+# stopped REGEX... -- ARGS...: refused in the middle of the work: exit 1, one line, no x.kvc and nothing beside it.
+stopped()
+{
+    local regex=()
+    while [ "$1" != -- ]; do regex+=("$1"); shift; done
+    shift
+    kv "$@"
+    expect_rc 1
+    expect_one_line "${regex[@]}"
+    expect_no_out
+    [ -z "$(find . -name 'x.kvc*')" ] || fail "left behind: $(find . -name 'x.kvc*')"
+}
+
+# figure LINE_REGEX: the relative L2 error in the last output's line.
+figure() { sed -n "s/.*$1: relative L2 \([0-9.]*\),.*/\1/p" "$OUT"; }
+below() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a + 0 < b + 0) }' || fail "$1 is not below $2"; }
+
+case_help_of_each_sub_command()
+{
+    local sub
+    kv codec --help
+    expect_rc 0
+    for sub in store decode inspect calibrate conformance; do expect_out "$sub"; done
+    for sub in store decode inspect calibrate; do
+        kv codec $sub --help
+        expect_rc 0
+        expect_no_err
+        expect_out "usage: kvgrid codec $sub"
+        expect_untouched
+        [ "$(awk '{ if (length($0) > m) m = length($0) } END { print m + 0 }' "$OUT")" -le 120 ] || fail "help lines over 120 columns"
+        refused 2 "--frobnicate" "kvgrid codec $sub --help" -- codec $sub --frobnicate
+        refused 2 "missing" -- codec $sub
+    done
+    refused 2 "frobnicate" -- codec frobnicate
+    refused 2 "sub-command" -- codec
+}
+
+case_store_and_decode()
+{
+    made
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16 --verify
+    expect_rc 0
+    expect_no_err
+    expect_no_colour
+    expect_out '^a.kvc: kv1, L=2,T=600,H=2,D=16,e=bf16, solver own$'
+    expect_out '^   4 slots, 352 rows of a head in tails$'
+    below "$(figure 'verify k')" 0.12
+    below "$(figure 'verify v')" 0.25
+    below 0.001 "$(figure 'verify k')"
+    kv codec decode a.kvc back.bf16
+    expect_rc 0
+    cmp -s array.bf16 back.bf16 && fail "a lossy store gave every byte back"
+    [ "$(stat -c %s array.bf16)" = "$(stat -c %s back.bf16)" ] || fail "another size"
+    # The last 88 tokens of each plane stand as they came.
+    "$KV_PYTHON" - <<'PY' || fail "the tails are not what was stored"
+a, b = open('array.bf16', 'rb').read(), open('back.bf16', 'rb').read()
+token, plane = 2 * 16 * 2, 600 * 2 * 16 * 2
+for p in range(4):
+    tail = slice(p * plane + 512 * token, (p + 1) * plane)
+    assert a[tail] == b[tail] and a[p * plane:p * plane + 512 * token] != b[p * plane:p * plane + 512 * token]
+PY
+    kv codec store array.bf16 again.kvc --geometry $G,e=bf16
+    expect_same a.kvc again.kvc # the same bytes every time
+}
+
+case_sizes_are_those_of_the_file()
+{
+    made
+    local recipe bytes
+    for recipe in published-serving published-harness kv1 kv1-shared; do
+        kv codec store array.bf16 a.kvc --geometry $G,e=bf16 --recipe $recipe --format json
+        expect_rc 0
+        cp "$OUT" told.json
+        bytes=$(value told.json bytes)
+        [ $(($(stat -c %s a.kvc) - bytes)) -gt 48 ] && [ $(($(stat -c %s a.kvc) - bytes)) -lt 1200 ] ||
+            fail "$recipe: $bytes bytes, the file has $(stat -c %s a.kvc)"
+        [ $(($(value told.json k.bytes) + $(value told.json v.bytes))) -eq "$bytes" ] || fail "$recipe: k and v do not add up"
+        expect_value told.json file.recipe $recipe
+        kv codec inspect a.kvc
+        expect_rc 0
+        expect_out "^a.kvc: $recipe,"
+        expect_out '^k slots: all [48] are good; [0-9]+ outliers'
+        kv codec decode a.kvc back.bf16
+        expect_rc 0
+    done
+}
+
+case_the_published_fault_and_ours()
+{
+    made
+    local published
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16 --recipe published-serving --verify
+    published=$(figure 'verify k')
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16 --verify
+    below "$(figure 'verify k')" "$(awk -v x="$published" 'BEGIN { print x / 2 }')"
+    # Of the same codes the published rule keeps no length for inner_product; with mse it does.
+    kv codec store array.bf16 b.kvc --geometry $G,e=bf16 --recipe published-serving --metric mse --verify
+    below "$(figure 'verify k')" "$(awk -v x="$published" 'BEGIN { print x / 2 }')"
+}
+
+case_one_stream_and_other_types()
+{
+    made
+    kv codec store k.f32 k.kvc --geometry $G,e=f32 --stream k --verify --pca randomized
+    expect_rc 0
+    expect_out 'solver randomized'
+    expect_out '^verify k:'
+    ! grep -q '^v:' "$OUT" || fail "there is no V here"
+    kv codec decode k.kvc back.f32
+    expect_rc 0
+    [ "$(stat -c %s k.f32)" = "$(stat -c %s back.f32)" ] || fail "another size"
+    kv codec store array.f32 a.kvc --geometry $G,e=f32 --verify --bits 4 --outlier none
+    expect_rc 0
+    expect_out '4 bits'
+    ! grep -q 'outliers above' "$OUT" || fail "outliers were switched off"
+    refused 1 "k\.f32: 153600 bytes" "307200" "--stream" -- codec store k.f32 x.kvc --geometry $G,e=f32
+}
+
+case_layers_left_alone()
+{
+    made
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16 --skip-layers 1 --verify
+    expect_rc 0
+    expect_out '^layers left as they are: 1$'
+    expect_out '^   2 slots, 176 rows'
+    kv codec decode a.kvc back.bf16
+    cmp -s <(tail -c 76800 array.bf16) <(tail -c 76800 back.bf16) || fail "layer 1 is not as it was"
+    kv codec store array.bf16 b.kvc --geometry $G,e=bf16 --skip-layers 0,1 --verify
+    expect_out '^verify k: relative L2 0\.000000, largest error 0, cosine 1\.000000$'
+    refused 2 "skip-layers" "2" "0 to 1" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --skip-layers 0,2
+    refused 2 "skip-layers" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --skip-layers all
+}
+
+case_shared_bases()
+{
+    made
+    local alone shared
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16
+    alone=$(stat -c %s a.kvc)
+    kv codec store array.bf16 b.kvc --geometry $G,e=bf16 --recipe kv1-shared --verify
+    expect_rc 0
+    expect_out '4 shared bases'
+    kv codec store array.bf16 c.kvc --geometry $G,e=bf16 --share-basis --verify
+    expect_rc 0
+    expect_out 'shared bases'
+    refused 2 "published" "kv1-shared" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --recipe published-serving --share-basis
+}
+
+case_outliers_that_do_not_fit()
+{
+    made
+    stopped "array\.bf16: layer 0, k, head 0: block 0" "outliers do not fit" "holds 328" "budget" -- \
+        codec store array.bf16 x.kvc --geometry $G,e=bf16 --outlier 0.5
+    kv codec store array.bf16 x.kvc --geometry $G,e=bf16 --outlier 0.5 --outlier-budget 900000 --stream k
+    expect_rc 1 # the array holds V too
+    kv codec store k.f32 x.kvc --geometry $G,e=f32 --outlier 0.5 --outlier-budget 900000 --stream k --verify
+    expect_rc 0
+    below "$(figure 'verify k')" 0.1
+    refused 2 "--outlier" "half" -- codec store k.f32 y.kvc --geometry $G,e=f32 --stream k --outlier half
+    refused 2 "--outlier" -- codec store k.f32 y.kvc --geometry $G,e=f32 --stream k --outlier -1
+    refused 2 "--outlier-budget 0" "none" -- codec store k.f32 y.kvc --geometry $G,e=f32 --stream k --outlier-budget 0
+}
+
+case_values_that_are_not_finite()
+{
+    made
+    printf '\200\177' | dd of=array.bf16 bs=1 seek=64 conv=notrunc 2>/dev/null
+    stopped "array\.bf16: layer 0, k, head" "block 0" "finite" -- codec store array.bf16 x.kvc --geometry $G,e=bf16
+    kv codec store array.bf16 x.kvc --geometry $G,e=bf16 --skip-layers 0 --verify
+    expect_rc 0
+    expect_out '^verify k: values are not finite'
+}
+
+case_tables()
+{
+    made
+    kv codec calibrate table k.f32 t.f32 --geometry $G,e=f32 --stream k
+    expect_rc 0
+    expect_no_err
+    [ "$(stat -c %s t.f32)" = 32 ] || fail "8 levels of 4 bytes were expected"
+    expect_out '^t.f32: 8 levels after [0-9]+ rounds: -'
+    expect_out '^fitted on: 2 blocks, .* -[0-9.]+ %, gain [0-9.]+ dB$'
+    expect_out '^kept apart: 2 blocks, .* gain [0-9.]+ dB$'
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16 --table t.f32 --verify
+    expect_rc 0
+    kv codec calibrate table k.f32 t2.f32 --geometry $G,e=f32 --stream k --bits 2
+    expect_rc 0
+    kv codec store array.bf16 b.kvc --geometry $G,e=bf16 --table t.f32,t2.f32
+    expect_rc 0
+    kv codec decode b.kvc back.bf16
+    expect_rc 0
+    head -c 8 t.f32 >two.f32
+    refused 2 "two\.f32" "2 levels" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table two.f32
+    head -c 12 t.f32 >odd.f32
+    refused 1 "odd\.f32" "12 bytes" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table odd.f32
+    cat <(tail -c 16 t.f32) <(head -c 16 t.f32) >down.f32
+    refused 1 "down\.f32" "ascending" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table down.f32
+}
+
+case_a_table_needs_two_blocks()
+{
+    made
+    head -c 32768 k.f32 >one.f32
+    refused 2 "one\.f32" "fewer than two" -- codec calibrate table one.f32 t.f32 --geometry L=1,T=512,H=1,D=16,e=f32 --stream k
+    refused 2 "--stream" -- codec calibrate table one.f32 t.f32 --geometry L=1,T=512,H=1,D=16,e=f32
+    refused 2 "whiten or table" -- codec calibrate both one.f32 t.f32 --geometry L=1,T=512,H=1,D=16,e=f32
+}
+
+case_whitening()
+{
+    made
+    kv codec calibrate whiten queries.f32 w.st --geometry L=2,T=100,H=4,D=16,e=f32 --kv-heads 2
+    expect_rc 0
+    expect_no_err
+    expect_out '^layer 1: condition [0-9.]+ [0-9.]+$'
+    expect_out '^w.st: factors of 2 layers x 2 kv heads'
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16 --whiten w.st --verify
+    expect_rc 0
+    expect_out '^layers whose K runs with the identity: none$'
+    kv codec decode a.kvc back.bf16 --whiten w.st
+    expect_rc 0
+    kv codec inspect a.kvc
+    expect_out '^K is whitened with factors [0-9a-f]{16}'
+    refused 2 "whitening factors" "--whiten" -- codec decode a.kvc x.bf16
+    kv codec calibrate whiten queries.f32 other.st --geometry L=2,T=100,H=4,D=16,e=f32 --kv-heads 2
+    expect_same w.st other.st
+    head -c 25600 queries.f32 >half.f32
+    kv codec calibrate whiten half.f32 other.st --geometry L=2,T=50,H=4,D=16,e=f32 --kv-heads 2
+    refused 1 "other\.st" "digest" -- codec decode a.kvc x.bf16 --whiten other.st
+    kv codec store array.bf16 b.kvc --geometry $G,e=bf16
+    refused 2 "without factors" -- codec decode b.kvc x.bf16 --whiten w.st
+    refused 1 "w\.st" "F32 \[1, 16, 16\]" -- codec store k.f32 x.kvc --geometry L=4,T=600,H=1,D=16,e=f32 --stream k --whiten w.st
+    refused 2 "--kv-heads 3" "4 query heads" -- codec calibrate whiten queries.f32 x.st --geometry L=2,T=100,H=4,D=16,e=f32 --kv-heads 3
+    head -c 100 w.st >cut.st
+    refused 1 "cut\.st" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --whiten cut.st
+}
+
+case_inputs_and_outputs()
+{
+    made
+    refused 1 "gone" "cannot be opened" -- codec store gone x.kvc --geometry $G,e=bf16
+    refused 1 "regular file" -- codec store . x.kvc --geometry $G,e=bf16
+    refused 2 "--geometry" -- codec store array.bf16 x.kvc
+    refused 2 "fp8_e4m3" -- codec store array.bf16 x.kvc --geometry $G,e=fp8_e4m3
+    refused 2 "D=1024" -- codec store array.bf16 x.kvc --geometry L=1,T=1,H=1,D=2000,e=f16
+    refused 5 "no/such" -- codec store array.bf16 no/such/x.kvc --geometry $G,e=bf16
+    refused 2 "array.bf16" "destroy" -- codec store array.bf16 array.bf16 --geometry $G,e=bf16
+    refused 2 "--recipe" "kv2" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --recipe kv2
+    refused 2 "whole bytes" "kv1" -- codec store array.bf16 x.kvc --geometry L=2,T=1200,H=2,D=8,e=bf16 --recipe published-serving
+    refused 1 "array.bf16" "no stored cache" -- codec decode array.bf16 x
+    refused 1 "array.bf16" "no stored cache" -- codec inspect array.bf16
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16
+    refused 2 "a.kvc" "destroy" -- codec decode a.kvc a.kvc
+    refused 5 "no/such" -- codec decode a.kvc no/such/x
+}
+
+case_no_tokens_at_all()
+{
+    : >none
+    kv codec store none n.kvc --geometry L=2,T=0,H=2,D=16,e=bf16 --verify
+    expect_rc 0
+    kv codec decode n.kvc back
+    expect_rc 0
+    [ -e back ] && [ ! -s back ] || fail "an empty array was expected"
+    kv codec inspect n.kvc
+    expect_rc 0
+}
+
+case_a_damaged_cache()
+{
+    made
+    local at
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16
+    for at in 0 9 40 500 20000 $(($(stat -c %s a.kvc) - 1)); do
+        cp a.kvc b.kvc
+        printf '\001' | dd of=b.kvc bs=1 seek="$at" conv=notrunc 2>/dev/null
+        cmp -s a.kvc b.kvc && printf '\002' | dd of=b.kvc bs=1 seek="$at" conv=notrunc 2>/dev/null
+        refused 1 "b\.kvc" -- codec decode b.kvc x
+        refused 1 "b\.kvc" -- codec inspect b.kvc
+    done
+    head -c 5000 a.kvc >c.kvc
+    refused 1 "c\.kvc" "cut off" -- codec decode c.kvc x
+}
+
+case_a_slot_alone()
+{
+    made
+    kv codec store k.f32 a.kvc --geometry $G,e=f32 --stream k
+    "$KV_PYTHON" - <<'PY' || fail "no slot was cut out"
+import struct
+b = open('a.kvc', 'rb').read()
+at = 16 + struct.unpack('<Q', b[8:16])[0]
+n = 48 + 2 * 8 * 16 + 2 * 16 + 2 * 16 * 8 + 256 + 1024 + 1024 + 512 * 3 + 1024 + 4 * 328
+assert b[at:at + 4] == b'KK13' and b[at + n:at + n + 4] == b'KK13'
+open('slot', 'wb').write(b[at:at + n])
+open('cut', 'wb').write(b[at:at + n - 1])
+PY
+    kv codec inspect slot
+    expect_rc 0
+    expect_out '^slot: slot of recipe kv1: 512 rows of 16, 8 directions, 16 centres, 3 bits, mse, rule kv1, seed cafebabe'
+    kv codec inspect slot --format json
+    expect_rc 0
+    cp "$OUT" told.json
+    expect_value told.json rows 512
+    expect_value told.json budget_ppm 80000
+    refused 1 "cut" "bytes" -- codec inspect cut
+}
