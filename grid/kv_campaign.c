@@ -440,7 +440,7 @@ static kv_rc load_layouts(const json_t *list, const char *path, kv_catalogue *al
 
 kv_rc kv_campaign_load(const char *path, const char *part, kv_campaign *out, kv_err *err)
 {
-    json_t *doc = NULL;
+    json_t *doc = NULL, *paths = NULL;
     kv_catalogue all = {0};
     kv_rc rc;
     KV_TRY(rc, out, kv_json_parse_file(path, CAMPAIGN_LIMIT, &doc, err));
@@ -450,6 +450,7 @@ kv_rc kv_campaign_load(const char *path, const char *part, kv_campaign *out, kv_
     }
     KV_TRY(rc, out, load_layouts(json_object_get(doc, "layouts"), path, &all, err));
     json_object_del(doc, "layouts");
+    KV_TRY(rc, out, kv_codec_files_resolve(json_object_get(doc, "codec"), path, &paths, err));
     KV_TRY(rc, out, kv_write_out(doc, &all, path, err));
     if (part != NULL && json_object_get(doc, "part") != NULL) {
         rc = KV_FAIL(err, KV_EFORMAT, "%s: names its own \"part\"; leave --part out", path);
@@ -457,8 +458,10 @@ kv_rc kv_campaign_load(const char *path, const char *part, kv_campaign *out, kv_
     }
     if (part != NULL) json_object_set_new(doc, "part", json_string(part));
     KV_TRY(rc, out, kv_campaign_build(doc, &all, path, out, err));
+    KV_TRY(rc, out, kv_codec_files_locate(&out->codec, paths, err));
 out:
     kv_catalogue_free(&all);
+    json_decref(paths);
     json_decref(doc);
     return rc;
 }
@@ -469,7 +472,11 @@ kv_rc kv_campaign_pack(const kv_campaign *c, kv_buf *out, kv_err *err)
     json_t *layouts = json_array();
     for (size_t i = 0; layouts != NULL && i < c->catalogue.n; i++)
         if (json_array_append(layouts, c->catalogue.item[i]->json) != 0) rc = KV_ENOMEM;
-    json_t *doc = json_pack("{s:o?,s:O}", "layouts", layouts, "spec", c->spec);
+    json_t *paths = json_object(); /* of payload files: never in the spec */
+    for (int32_t i = 0; paths != NULL && i < c->codec.n_files; i++)
+        if (c->codec.file[i].path != NULL)
+            json_object_set_new(paths, c->codec.file[i].name, json_string(c->codec.file[i].path));
+    json_t *doc = json_pack("{s:o?,s:O,s:o?}", "layouts", layouts, "spec", c->spec, "paths", paths);
     if (doc == NULL || layouts == NULL || rc != KV_OK)
         rc = KV_FAIL(err, KV_ENOMEM, "no memory to pack the campaign");
     else
@@ -491,6 +498,7 @@ kv_rc kv_campaign_unpack(const char *bytes, size_t n, kv_campaign *out, kv_err *
         KV_TRY(rc, out, kv_catalogue_take(&all, l, "campaign from rank 0", err));
     }
     KV_TRY(rc, out, kv_campaign_build(json_object_get(doc, "spec"), &all, "campaign from rank 0", out, err));
+    KV_TRY(rc, out, kv_codec_files_locate(&out->codec, json_object_get(doc, "paths"), err));
 out:
     kv_catalogue_free(&all);
     json_decref(doc);
@@ -502,6 +510,7 @@ void kv_campaign_free(kv_campaign *c)
     kv_free(c->name);
     json_decref(c->spec);
     kv_catalogue_free(&c->catalogue);
+    kv_codec_section_free(&c->codec);
     kv_free(c->geometries);
     kv_free(c->cells);
     memset(c, 0, sizeof *c);

@@ -42,6 +42,18 @@ out:
     return rc;
 }
 
+/* A file holds one geometry's canonical tensor, whole. */
+static void check_file_size(const kv_codec_section *s, const kv_codec_point *p, const kv_geometry *g,
+                            char reason[KV_REASON_TEXT])
+{
+    const kv_values_file *f = &s->file[p->payload->file];
+    const int64_t need =
+        g->layers * g->tokens * g->kv_heads * (g->head_dim + g->head_dim_v) * kv_elem_bytes(g->element);
+    if (f->bytes != need)
+        snprintf(reason, KV_REASON_TEXT, "file %s has %" PRId64 " bytes, the canonical tensor %" PRId64, f->name,
+                 f->bytes, need);
+}
+
 kv_rc kv_codec_size_of(const kv_codec_section *s, const kv_codec_point *p, const kv_geometry *g, kv_codec_size *out,
                        char reason[KV_REASON_TEXT], kv_err *err)
 {
@@ -50,7 +62,10 @@ kv_rc kv_codec_size_of(const kv_codec_section *s, const kv_codec_point *p, const
     reason[0] = '\0';
     z.rows = g->layers * g->tokens * g->kv_heads;
     z.plain_bytes = 2 * z.rows * z.dim;
-    if (p->method == KV_STORE_FP8)
+    if (p->payload != NULL && p->payload->kind == KV_VALUES_FILE) check_file_size(s, p, g, reason);
+    if (reason[0] != '\0')
+        ; /* refused */
+    else if (p->method == KV_STORE_FP8)
         z.stored_bytes = z.rows * kv_codec_fp8_row_bytes(z.dim);
     else if (p->method == KV_STORE_INT4_TOKEN)
         z.stored_bytes = z.rows * kv_codec_int4_row_bytes(z.dim);
@@ -118,9 +133,16 @@ static void put_head(const run *x, int64_t head, const float *from, float *to)
 /* The values of one stream of a layer, [tokens][heads][dim]; `head` is room for one head. */
 static kv_rc make_layer(const run *x, int32_t stream, int64_t layer, int64_t dim, float *head, float *out)
 {
+    const kv_codec_payload *p = x->p->payload;
     kv_rc rc = KV_OK;
+    if (p->kind == KV_VALUES_FILE) {
+        const int64_t rows = x->tokens * x->heads, both = x->g->head_dim + x->g->head_dim_v;
+        const int64_t first = rows * (layer * both + (stream == 0 ? 0 : x->g->head_dim));
+        return kv_values_file_read(&x->c->codec.file[p->file], x->g->element, first * kv_elem_bytes(x->g->element),
+                                   rows * dim, out, x->err);
+    }
     for (int64_t h = 0; rc == KV_OK && h < x->heads; h++) {
-        const kv_values_place at = {x->p->values, x->c->seed, layer, h, stream, x->g->element};
+        const kv_values_place at = {p->kind, x->c->seed, layer, h, stream, x->g->element};
         rc = kv_values_make(&at, x->tokens, dim, head, x->err);
         for (int64_t t = 0; rc == KV_OK && t < x->tokens; t++)
             memcpy(out + (t * x->heads + h) * dim, head + t * dim, (size_t)dim * sizeof *out);
@@ -269,6 +291,8 @@ static kv_rc run_layers(kv_runner *r, run *x, kv_row *row)
     const int64_t other_dim = x->p->stream == 0 ? x->g->head_dim_v : x->g->head_dim;
     kv_codec_tokens *tokens = NULL;
     kv_rc rc;
+    if (x->p->payload->kind == KV_VALUES_FILE)
+        KV_TRY(rc, out, kv_values_file_check(&x->c->codec.file[x->p->payload->file], x->err));
     KV_TRY(rc, out, open_run(x));
     KV_TRY(rc, out, kv_codec_tokens_new(r->dev, x->g, x->c->seed, &tokens, x->err));
     for (int64_t layer = 0; layer < x->g->layers; layer++) {

@@ -5,6 +5,7 @@
 
 #include "certs/kv_cert_names.h"
 #include "kernels/codec/kv_codec_recipe.h"
+#include "grid/kv_codec_payloads.h"
 #include "layouts/kv_layout_json.h"
 
 #define BLOCK_MAX 65536
@@ -127,15 +128,13 @@ static bool moves_something(const kv_codec_section *s)
 
 kv_rc kv_codec_section_read(const json_t *v, const char *where, kv_codec_section *out, kv_err *err)
 {
-    static const char *const keys[] = {"recipes", "streams", "bits", "payloads", "block", "moves", NULL};
-    const char *values[KV_VALUES_COUNT];
+    static const char *const keys[] = {"recipes", "streams", "bits", "payloads", "block", "moves", "files", NULL};
     char place[KV_ERR_TEXT];
     kv_rc rc = KV_OK;
     memset(out, 0, sizeof *out);
     if (v == NULL) return KV_OK;
     out->present = out->stream[0] = out->stream[1] = true;
     snprintf(place, sizeof place, "%.500s: \"codec\"", where);
-    for (int k = 0; k < KV_VALUES_COUNT; k++) values[k] = kv_values_name((kv_values_kind)k);
     KV_TRY(rc, out, kv_json_only_keys(v, keys, place, err));
     for (int i = 0; i < 4; i += 3)
         if (json_object_get(v, keys[i]) == NULL)
@@ -143,7 +142,8 @@ kv_rc kv_codec_section_read(const json_t *v, const char *where, kv_codec_section
     KV_TRY(rc, out, read_names(v, "recipes", methods, KV_STORE_COUNT, out->method, place, err));
     KV_TRY(rc, out, read_names(v, "streams", streams, 2, out->stream, place, err));
     KV_TRY(rc, out, read_bits(v, out->bits, place, err));
-    KV_TRY(rc, out, read_names(v, "payloads", values, KV_VALUES_COUNT, out->values, place, err));
+    KV_TRY(rc, out, kv_codec_files_read(json_object_get(v, "files"), out, place, err));
+    KV_TRY(rc, out, kv_codec_payloads_read(json_object_get(v, "payloads"), out, place, err));
     KV_TRY(rc, out, read_block(v, &out->block, place, err));
     KV_TRY(rc, out, read_names(v, "moves", pages, KV_PAGES_COUNT, out->pages, place, err));
     if (!moves_something(out))
@@ -163,10 +163,10 @@ static bool walk_codec(const kv_codec_section *s, size_t want, size_t *n, kv_cod
     for (int m = 0; m < KV_STORE_COUNT; m++)
         for (int b = 0; b <= KV_CODEC_BITS_MAX; b++) {
             const bool takes = kv_store_method_has_bits((kv_store_method)m) ? s->bits[b] : b == KV_CODEC_BITS_DEFAULT;
-            for (int v = 0; s->method[m] && takes && v < KV_VALUES_COUNT; v++)
-                for (int h = 0; s->values[v] && h < 2; h++)
+            for (int32_t v = 0; s->method[m] && takes && v < s->n_payloads; v++)
+                for (int h = 0; h < 2; h++)
                     if (s->stream[h] && (*n)++ == want) {
-                        *out = (kv_codec_point){(kv_store_method)m, h, b, (kv_values_kind)v};
+                        *out = (kv_codec_point){(kv_store_method)m, h, b, &s->payload[v]};
                         return true;
                     }
         }
@@ -242,7 +242,7 @@ const char *kv_move_point_side(const kv_move_point *p, int side)
 
 json_t *kv_codec_point_params_new(const kv_codec_point *p)
 {
-    json_t *o = json_pack("{s:s,s:s}", "payload", kv_values_name(p->values), "stream", streams[p->stream]);
+    json_t *o = json_pack("{s:s,s:s}", "payload", p->payload->name, "stream", streams[p->stream]);
     if (o != NULL && p->bits != KV_CODEC_BITS_DEFAULT) json_object_set_new(o, "bits", json_sprintf("%d", p->bits));
     return o;
 }

@@ -38,12 +38,31 @@ bool kv_pages_parse(const char *name, kv_pages_kind *out);
 
 #define KV_CODEC_BITS_DEFAULT 0 /* the recipe's own */
 
+#define KV_CODEC_FILES_MAX 16
+
+/* "gaussian", or "file:NAME". */
+typedef struct {
+    char name[80];
+    kv_values_kind kind;
+    int32_t file; /* index in files, for KV_VALUES_FILE */
+} kv_codec_payload;
+
 typedef struct {
     bool present;
     int64_t block; /* tokens of a sealed block: a power of two */
-    bool method[KV_STORE_COUNT], stream[2], values[KV_VALUES_COUNT], pages[KV_PAGES_COUNT];
-    bool bits[5]; /* [0]: bits is no axis, each recipe has its own */
+    bool method[KV_STORE_COUNT], stream[2], pages[KV_PAGES_COUNT];
+    bool bits[5];                                                   /* [0]: bits is no axis, each recipe has its own */
+    kv_codec_payload payload[KV_VALUES_COUNT + KV_CODEC_FILES_MAX]; /* those chosen, by name */
+    int32_t n_payloads;
+    kv_values_file file[KV_CODEC_FILES_MAX];
+    int32_t n_files;
 } kv_codec_section;
+void kv_codec_section_free(kv_codec_section *s);
+/* Before a campaign is read: measures every file of section v ({"name","path"}, relative to the campaign file) and turns
+ * its entry into {"name","bytes","digest"}; *paths gets {"name": path}. */
+kv_rc kv_codec_files_resolve(json_t *v, const char *campaign, json_t **paths, kv_err *err) KV_MUST_USE;
+/* Gives the files of a section their paths again; files without one stay so. */
+kv_rc kv_codec_files_locate(kv_codec_section *s, const json_t *paths, kv_err *err) KV_MUST_USE;
 
 /* Reads and checks campaign.codec; a missing one (NULL) gives present false. KV_EFORMAT names the key. */
 kv_rc kv_codec_section_read(const json_t *v, const char *where, kv_codec_section *out, kv_err *err) KV_MUST_USE;
@@ -51,9 +70,9 @@ kv_rc kv_codec_section_read(const json_t *v, const char *where, kv_codec_section
 /* One codec cell's place in the section. */
 typedef struct {
     kv_store_method method;
-    int32_t stream; /* 0 k, 1 v */
-    int32_t bits;   /* KV_CODEC_BITS_DEFAULT or 1..4 */
-    kv_values_kind values;
+    int32_t stream;                  /* 0 k, 1 v */
+    int32_t bits;                    /* KV_CODEC_BITS_DEFAULT or 1..4 */
+    const kv_codec_payload *payload; /* in the section */
 } kv_codec_point;
 
 int32_t kv_codec_point_bits(const kv_codec_point *p); /* as used: the axis, or the recipe's own: 3 for k, 2 for v */

@@ -1,7 +1,11 @@
 #include "grid/kv_codec_values.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "certs/kv_hash.h"
 #include "kernels/kv_kern_num.h"
 #include "kernels/kv_kern_payload.h"
 
@@ -116,4 +120,58 @@ kv_rc kv_values_make(const kv_values_place *at, int64_t tokens, int64_t dim, flo
         return make_k_like(at, &shapes[at->kind - KV_VALUES_K_LIKE_1], tokens, dim, x, err);
     make_plain(at, tokens, dim, x);
     return KV_OK;
+}
+
+/* ---- a user's file ------------------------------------------------------------------------- */
+
+#define PORTION 65536
+
+kv_rc kv_values_file_measure(kv_values_file *f, kv_err *err)
+{
+    unsigned char bytes[PORTION];
+    kv_hash h;
+    size_t n;
+    FILE *in = f->path != NULL ? fopen(f->path, "rb") : NULL;
+    if (in == NULL)
+        return KV_FAIL(err, KV_EREAD, "payload file %s: %s cannot be read: %s", f->name,
+                       f->path != NULL ? f->path : "(no path)", f->path != NULL ? strerror(errno) : "none is known");
+    kv_hash_init(&h);
+    f->bytes = 0;
+    while ((n = fread(bytes, 1, sizeof bytes, in)) > 0) {
+        kv_hash_update(&h, bytes, n);
+        f->bytes += (int64_t)n;
+    }
+    const bool good = ferror(in) == 0;
+    fclose(in);
+    kv_hash_final_hex(&h, f->digest);
+    return good ? KV_OK : KV_FAIL(err, KV_EREAD, "payload file %s: %s cannot be read to its end", f->name, f->path);
+}
+
+kv_rc kv_values_file_check(const kv_values_file *f, kv_err *err)
+{
+    kv_values_file now = *f;
+    const kv_rc rc = kv_values_file_measure(&now, err);
+    if (rc != KV_OK) return rc;
+    if (now.bytes == f->bytes && strcmp(now.digest, f->digest) == 0) return KV_OK;
+    return KV_FAIL(err, KV_EREAD,
+                   "payload file %s: %s is not the one of the campaign: %" PRId64 " bytes, digest %.16s..., "
+                   "must be %" PRId64 " bytes, %.16s...",
+                   f->name, f->path, now.bytes, now.digest, f->bytes, f->digest);
+}
+
+kv_rc kv_values_file_read(const kv_values_file *f, kv_elem element, int64_t offset, int64_t n, float *out, kv_err *err)
+{
+    const int64_t size = kv_elem_bytes(element), step = PORTION / size;
+    unsigned char bytes[PORTION];
+    FILE *in = f->path != NULL ? fopen(f->path, "rb") : NULL;
+    bool good = in != NULL && fseeko(in, (off_t)offset, SEEK_SET) == 0;
+    for (int64_t at = 0; good && at < n; at += step) {
+        const size_t m = (size_t)(n - at < step ? n - at : step);
+        good = fread(bytes, (size_t)size, m, in) == m;
+        if (good) kv_num_to_f32_row(element, bytes, out + at, m);
+    }
+    if (in != NULL) fclose(in);
+    return good ? KV_OK
+                : KV_FAIL(err, KV_EREAD, "payload file %s: %s cannot be read", f->name,
+                          f->path != NULL ? f->path : "(no path)");
 }

@@ -15,8 +15,9 @@ typedef enum {
     KV_VALUES_K_LIKE_3,
     KV_VALUES_K_LIKE_4,
     KV_VALUES_ZEROS,
-    KV_VALUES_COUNT
-} kv_values_kind; /* in the byte order of their names */
+    KV_VALUES_COUNT,
+    KV_VALUES_FILE = KV_VALUES_COUNT /* of a user's raw file: has no name of its own */
+} kv_values_kind;                    /* in the byte order of their names */
 
 const char *kv_values_name(kv_values_kind k);
 bool kv_values_parse(const char *name, kv_values_kind *out);
@@ -29,6 +30,20 @@ typedef struct {
     int32_t stream;  /* 0 keys, 1 values */
     kv_elem element; /* values are rounded to this type */
 } kv_values_place;
+
+/* A user's raw file: the canonical tensor [layers][KV][tokens][kv_heads][head_dim] of the geometry, in its element type. */
+typedef struct {
+    char *name, *path; /* path: NULL where the campaign comes from a certificate */
+    int64_t bytes;
+    char digest[65]; /* BLAKE2b-256 */
+} kv_values_file;
+/* Checks size and digest of the file, once for a run. KV_EREAD names what it is and what it must be. */
+kv_rc kv_values_file_check(const kv_values_file *f, kv_err *err) KV_MUST_USE;
+/* Size and digest of what stands at f->path now. */
+kv_rc kv_values_file_measure(kv_values_file *f, kv_err *err) KV_MUST_USE;
+/* out[n] from byte `offset` on, as float32. */
+kv_rc kv_values_file_read(const kv_values_file *f, kv_elem element, int64_t offset, int64_t n, float *out, kv_err *err)
+    KV_MUST_USE;
 
 /* x[tokens][dim] of that head and stream, as float32 that hold values of the element type. Same first rows for any
  * number of tokens. KV_ENOMEM. */

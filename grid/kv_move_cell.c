@@ -24,7 +24,7 @@ static kv_rc shape_of(const kv_codec_section *s, const kv_move_point *p, const k
                       char reason[KV_REASON_TEXT], kv_err *err)
 {
     for (int kv = 0; kv < 2; kv++) {
-        const kv_codec_point point = {p->method, kv, KV_CODEC_BITS_DEFAULT, KV_VALUES_GAUSSIAN};
+        const kv_codec_point point = {p->method, kv, KV_CODEC_BITS_DEFAULT, NULL};
         kv_codec_size z;
         const kv_rc rc = kv_codec_size_of(s, &point, g, &z, reason, err);
         if (rc != KV_OK || reason[0] != '\0') return rc;

@@ -105,7 +105,7 @@ static void codec__never_is_exact_and_keeps_its_two_implementations_together(voi
         assert_int_equal(row.codec.rows, 2 * 70 * 2);
         assert_int_equal(row.codec.plain_bytes, 2 * 70 * 2 * 16 * 2);
         const kv_codec_point p = kv_codec_point_at(&c.codec, (size_t)c.cells[i].src);
-        assert_int_equal(row.codec.has_l2, p.values != KV_VALUES_ZEROS);
+        assert_int_equal(row.codec.has_l2, p.payload->kind != KV_VALUES_ZEROS);
         assert_true(row.codec.stored_bytes > 0);
     }
     d->ops->close(d);
