@@ -148,15 +148,16 @@ kv_rc kv_tp_pipe(const kv_tp_pipe_spec *s, kv_tp_pipe_result *out, kv_err *err) 
 /* ---- speed ------------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t bytes;           /* payload */
-    double pack_s, unpack_s; /* translation into and out of the wire image */
-    double copy_s;           /* plain copy of the same bytes: the yardstick of packing */
-    double move_s;           /* pack, send, unpack, on the receiver's clock; headers and checksums included */
-    double plain_s;          /* send and receive of the same bytes: the yardstick of the move */
+    int64_t bytes, units;    /* payload of one unit; units of the model (layers, where no side has a layer axis) */
+    double pack_s, unpack_s; /* one unit: translation into and out of the wire image */
+    double copy_s;           /* one unit: plain copy of the same bytes, the yardstick of packing */
+    double sum_s;            /* one unit: its checksum, which a move makes once on either side, beside the rest */
+    double move_s;           /* all units: packed, announced, sent, unpacked, by the receiver's clock */
+    double plain_s;          /* all units: sent and received alone, the yardstick of the move */
 } kv_tp_speed;
 
-/* The best of `times` rounds, alternating with their yardsticks. One unit of layout[0] at TP size 1 goes from rank 0 to
- * rank 1 and into layout[1]. Collective over a group of two; every rank gets the figures. */
+/* The best of `times` rounds, alternating with their yardsticks. All units of layout[0] at TP size 1 go from rank 0 to
+ * rank 1 and into layout[1], one after the other. Collective over a group of two; every rank gets the figures. */
 kv_rc kv_tp_bench(const kv_tp_spec *s, int32_t times, kv_tp_speed *out, kv_err *err) KV_MUST_USE;
 
 #ifdef __cplusplus

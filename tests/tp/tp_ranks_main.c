@@ -196,7 +196,7 @@ static kv_rc pipeline(program *p)
 
 static kv_rc speed(program *p)
 {
-    const kv_geometry g = {1, 16384, 8, 128, 128, KV_ELEM_F16};
+    const kv_geometry g = {16, 2048, 8, 128, 128, KV_ELEM_F16};
     kv_tp_transport *t = NULL;
     kv_rc rc = group(p, 2, &t);
     for (int i = 0; rc == KV_OK && t != NULL && i < 8; i++) {
@@ -209,11 +209,11 @@ static kv_rc speed(program *p)
                               .g = &g};
         rc = kv_tp_bench(&s, 7, &v, &p->err);
         if (rc == KV_OK && p->rank == 0)
-            printf(
-                "bench %s->%s MB=%.0f pack/copy=%.2f unpack/copy=%.2f move/plain=%.2f copy=%.2fGB/s plain=%.2fGB/s\n",
-                s.layout[0]->name, s.layout[1]->name, 1e-6 * (double)v.bytes, v.copy_s / v.pack_s,
-                v.copy_s / v.unpack_s, v.plain_s / v.move_s, 1e-9 * (double)v.bytes / v.copy_s,
-                1e-9 * (double)v.bytes / v.plain_s);
+            printf("bench %s->%s units=%d of %.1f MB pack/copy=%.2f unpack/copy=%.2f sum/copy=%.2f move/plain=%.2f "
+                   "copy=%.1fGB/s plain=%.1fGB/s\n",
+                   s.layout[0]->name, s.layout[1]->name, (int)v.units, 1e-6 * (double)v.bytes, v.copy_s / v.pack_s,
+                   v.copy_s / v.unpack_s, v.copy_s / v.sum_s, v.plain_s / v.move_s, 1e-9 * (double)v.bytes / v.copy_s,
+                   1e-9 * (double)(v.bytes * v.units) / v.plain_s);
     }
     return rc;
 }
