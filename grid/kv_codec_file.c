@@ -256,7 +256,7 @@ kv_rc kv_codec_reader_plane(kv_codec_reader *r, kv_codec_stream *s, uint64_t seq
     const int64_t at = r->at[(int64_t)layer * KV_CODEC_HALVES + half];
     const int64_t bytes = r->at[(int64_t)layer * KV_CODEC_HALVES + half + 1] - at;
     kv_rc rc = KV_OK;
-    if (bytes > r->plane_cap) {
+    if (r->plane == NULL || bytes > r->plane_cap) { /* also where there are no bytes at all */
         kv_free(r->plane);
         r->plane = kv_alloc((size_t)bytes, 1);
         r->plane_cap = r->plane != NULL ? bytes : 0;
