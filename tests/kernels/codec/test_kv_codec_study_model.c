@@ -279,6 +279,50 @@ static void logits_that_are_not_finite_are_no_score(void **state)
     kv_codec_study_free(s);
 }
 
+/* ---- cells against each other ----------------------------------------------------------- */
+
+static kv_codec_study_result run(kv_codec_study *s, int32_t recipe, const char *cell)
+{
+    const kv_codec_study_how how = {.recipe = recipe, .block_rows = 32};
+    kv_codec_study_result r;
+    kv_err err = {0};
+    if (kv_codec_study_run(s, &how, cell, &r, &err) != KV_OK) fail_msg("%s", err.text);
+    return r;
+}
+
+/* Whether two cells of two recipes give the same logits. */
+static bool alike(kv_codec_study *s, int32_t a, const char *cell_a, int32_t b, const char *cell_b)
+{
+    float first[2 * 9 * VOCAB];
+    (void)run(s, a, cell_a);
+    memcpy(first, s->logits, sizeof first);
+    (void)run(s, b, cell_b);
+    return memcmp(first, s->logits, sizeof first) == 0;
+}
+
+static void cells_are_what_their_names_say(void **state)
+{
+    (void)state;
+    kv_codec_study_params p = shape;
+    p.head_dim = 32;
+    p.prefix = 70;
+    kv_codec_study *s = make(&p);
+    const int32_t ours = KV_CODEC_KV1, serving = KV_CODEC_PUBLISHED_SERVING, harness = KV_CODEC_PUBLISHED_HARNESS;
+    /* ours and the harness take K before RoPE, whitened there; serving after, with the factors from before */
+    assert_true(alike(s, ours, "k", ours, "k-whiten-before"));
+    assert_true(alike(s, harness, "k", harness, "k-whiten-before"));
+    assert_false(alike(s, serving, "k", serving, "k-whiten-before"));
+    assert_false(alike(s, serving, "k", serving, "k-whiten-after"));
+    assert_false(alike(s, ours, "k", ours, "k-whiten-after"));
+    assert_false(alike(s, ours, "k", ours, "k-no-whitening"));
+    /* two blocks of a head with one basis, or one each */
+    assert_false(alike(s, ours, "v", KV_CODEC_KV1_SHARED, "v"));
+    const kv_codec_study_result v = run(s, ours, "v"), more = run(s, ours, "v-outliers");
+    assert_true(more.damage[KV_CODEC_V].error_ppm < v.damage[KV_CODEC_V].error_ppm);
+    assert_int_equal(more.damage[KV_CODEC_V].rows, v.damage[KV_CODEC_V].rows);
+    kv_codec_study_free(s);
+}
+
 /* ---- memory ----------------------------------------------------------------------------- */
 
 static void memory_may_run_out_anywhere(void **state)
@@ -320,6 +364,7 @@ int main(void)
         cmocka_unit_test(passages_are_drawn_from_the_model),
         cmocka_unit_test(scores_are_those_of_libm),
         cmocka_unit_test(logits_that_are_not_finite_are_no_score),
+        cmocka_unit_test(cells_are_what_their_names_say),
         cmocka_unit_test(memory_may_run_out_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
