@@ -39,6 +39,7 @@ static kv_rc open_bench(bench *w, kv_err *err)
     KV_TRY(rc, out, OPS->poison(DEV, w->image, native, 1, err)); /* the pages are there before the clock runs */
     KV_TRY(rc, out, OPS->poison(DEV, w->packed, bytes, 2, err));
     KV_TRY(rc, out, OPS->poison(DEV, w->other, bytes, 3, err));
+    KV_TRY(rc, out, OPS->finish(DEV, err));
     if (w->packed->host == w->t->ops->gpu)
         return KV_FAIL(err, KV_EUNSUP, "%s cannot send from this device's memory", w->t->ops->name);
 out:

@@ -105,7 +105,8 @@ static kv_rc keep_own(kv_tp_work *w, int from)
     return KV_OK;
 }
 
-/* Both packed images are poisoned first: nothing of an earlier leg may make this one right. */
+/* Both packed images are poisoned first: nothing of an earlier leg may make this one right. A device may only have
+ * queued what it was asked for, so all is finished before copies and messages touch the images' memory. */
 static void pack(kv_tp_work *w, int from)
 {
     for (int i = 0; i < 2; i++)
@@ -116,9 +117,9 @@ static void pack(kv_tp_work *w, int from)
     if (a->here) {
         if (w->rc == KV_OK) hook(w, KV_TP_AT_SOURCE, a->image);
         KV_TP_DO(w, KV_TP_OPS(w)->translate(w->s->device, &a->ix, a->image, &a->wire, a->packed, 0, &w->err));
-        KV_TP_DO(w, KV_TP_OPS(w)->finish(w->s->device, &w->err));
         KV_TP_DO(w, KV_TP_OPS(w)->check_guards(w->s->device, a->packed, &w->err));
     }
+    KV_TP_DO(w, KV_TP_OPS(w)->finish(w->s->device, &w->err));
     KV_TP_DO(w, keep_own(w, from));
 }
 

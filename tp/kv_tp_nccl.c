@@ -33,10 +33,12 @@ kv_rc kv_tp_copy(void *dst, bool dst_gpu, const void *src, bool src_gpu, int64_t
 {
     kv_rc rc = KV_OK;
     if (bytes == 0) return KV_OK;
-    if (!dst_gpu && !src_gpu)
+    if (!dst_gpu && !src_gpu) {
         memcpy(dst, src, (size_t)bytes);
-    else
-        KV_TP_CUDA_TRY(rc, out, cudaMemcpy(dst, src, (size_t)bytes, cudaMemcpyDefault), err);
+        return KV_OK;
+    }
+    KV_TP_CUDA_TRY(rc, out, cudaMemcpy(dst, src, (size_t)bytes, cudaMemcpyDefault), err);
+    KV_TP_CUDA_TRY(rc, out, cudaStreamSynchronize(NULL), err); /* a copy within a GPU returns before it is done */
 out:
     return rc;
 }

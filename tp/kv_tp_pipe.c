@@ -120,7 +120,6 @@ static void pack(pipe_work *w, const kv_tp_hop *hop)
     PIPE_DO(OPS->poison(DEV, w->image[0], kv_index_bytes(&w->ix[0]), w->round++, &w->err));
     PIPE_DO(OPS->build(DEV, w->image[0], &w->ix[0], &p, w->ix[0].element, w->s->stale, &w->err));
     PIPE_DO(OPS->translate(DEV, &w->ix[0], w->image[0], &w->wire, w->packed, 0, &w->err));
-    PIPE_DO(OPS->finish(DEV, &w->err));
 }
 
 /* The destination stage takes it into its slot, and compares with what it would have built for the id it has there. */
@@ -180,10 +179,9 @@ static kv_rc move_layer(pipe_work *w, const kv_tp_hop *hop, kv_err *err)
     uint64_t sum = 0;
     kv_rc rc;
     PIPE_DO(OPS->poison(DEV, w->packed, kv_index_bytes(&w->wire), w->round++, &w->err));
-    if (w->t->rank == hop->from) {
-        pack(w, hop);
-        PIPE_DO(sum_of(w, &sum));
-    }
+    if (w->t->rank == hop->from) pack(w, hop);
+    PIPE_DO(OPS->finish(DEV, &w->err)); /* before anything but the device touches the memory */
+    if (w->t->rank == hop->from) PIPE_DO(sum_of(w, &sum));
     fill_note(w, &mine);
     if (w->t->rank == hop->from) {
         mine.header = want;

@@ -1,5 +1,6 @@
 /* A device whose images lie in emulated GPU memory: the CPU backend, with addresses that only it and emulated CUDA
- * calls can follow. */
+ * calls can follow. It queues poisoning, as a GPU does: bytes that somebody writes into an image before `finish` (or
+ * the next operation) are lost. */
 #ifndef KV_TP_GPU_H
 #define KV_TP_GPU_H
 
@@ -9,6 +10,12 @@
 typedef struct {
     kv_device base;
     kv_device *cpu;
+    struct {
+        kv_image *im;
+        int64_t bytes;
+        uint32_t round;
+    } queued[8];
+    int n;
 } kvt_gpu;
 
 #define KVT_CPU(d_) (((kvt_gpu *)(d_))->cpu)
@@ -36,13 +43,29 @@ static inline kv_rc kvt_gpu_image_new(kv_device *d, int64_t bytes, kv_image **ou
 
 static inline void kvt_gpu_image_free(kv_device *d, kv_image *im)
 {
+    kvt_gpu *g = (kvt_gpu *)d;
+    for (int i = 0; i < g->n; i++)
+        if (g->queued[i].im == im) g->n = 0; /* frees come when all is over */
     KVT_CPU(d)->ops->image_free(KVT_CPU(d), im);
+}
+
+static inline kv_rc kvt_gpu_flush(kv_device *d, kv_err *err)
+{
+    kvt_gpu *g = (kvt_gpu *)d;
+    kv_rc rc = KV_OK;
+    for (int i = 0; i < g->n && rc == KV_OK; i++) {
+        rc = g->cpu->ops->poison(g->cpu, kvt_near(g->queued[i].im), g->queued[i].bytes, g->queued[i].round, err);
+        kvt_far(g->queued[i].im);
+    }
+    g->n = 0;
+    return rc;
 }
 
 /* Calls the CPU's operation with one or two images in reach. */
 #define KVT_WITH(a_, b_, call_)                                                                                        \
     do {                                                                                                               \
         const kv_image *kvt_a_ = (a_), *kvt_b_ = (b_);                                                                 \
+        if (kvt_gpu_flush(d, err) != KV_OK) return KV_EDEVICE;                                                         \
         (void)kvt_near(kvt_a_);                                                                                        \
         (void)kvt_near(kvt_b_);                                                                                        \
         const kv_rc kvt_rc_ = KVT_CPU(d)->ops->call_;                                                                  \
@@ -53,7 +76,14 @@ static inline void kvt_gpu_image_free(kv_device *d, kv_image *im)
 
 static inline kv_rc kvt_gpu_poison(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, kv_err *err)
 {
-    KVT_WITH(im, im, poison(KVT_CPU(d), im, bytes, round, err));
+    kvt_gpu *g = (kvt_gpu *)d;
+    if (bytes > im->capacity) return KV_FAIL(err, KV_EBUG, "an image that is too small");
+    if (g->n == 8 && kvt_gpu_flush(d, err) != KV_OK) return KV_EDEVICE;
+    g->queued[g->n].im = im;
+    g->queued[g->n].bytes = bytes;
+    g->queued[g->n++].round = round;
+    im->bytes = bytes;
+    return KV_OK;
 }
 
 static inline kv_rc kvt_gpu_guards(kv_device *d, const kv_image *im, kv_err *err)
@@ -130,7 +160,8 @@ static inline kv_rc kvt_gpu_copy(kv_device *d, const kv_image *src, kv_image *ds
 
 static inline kv_rc kvt_gpu_finish(kv_device *d, kv_err *err)
 {
-    return KVT_CPU(d)->ops->finish(KVT_CPU(d), err);
+    const kv_rc rc = kvt_gpu_flush(d, err);
+    return rc == KV_OK ? KVT_CPU(d)->ops->finish(KVT_CPU(d), err) : rc;
 }
 
 static inline void kvt_gpu_close(kv_device *d)
