@@ -25,8 +25,8 @@ typedef struct {
     int64_t memory_bytes, l2_bytes;
 } kv_cuda_gpu;
 
-/* How many GPUs this process sees: KV_EDEVICE where there are none or the driver is too old (both versions are told),
- * KV_EUNSUP in a build without CUDA. */
+/* How many GPUs this process sees, at least one. KV_EUNSUP where there is none, no driver, or no CUDA in this build;
+ * KV_EDEVICE where there is a driver and it is too old or does not work. Versions are told. */
 kv_rc kv_cuda_count(int *count, kv_err *err) KV_MUST_USE;
 /* GPU `ordinal`, 0 <= ordinal < count. */
 kv_rc kv_cuda_describe(int ordinal, kv_cuda_gpu *out, kv_err *err) KV_MUST_USE;

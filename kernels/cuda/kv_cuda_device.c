@@ -250,7 +250,7 @@ const char *kv_cuda_versions(char *out, size_t n)
 
 kv_rc kv_cuda_count(int *count, kv_err *err)
 {
-    int n = 0;
+    int n = 0, driver = 0;
     char versions[96];
     const cudaError_t e = cudaGetDeviceCount(&n);
     if (e == cudaSuccess && n > 0) {
@@ -258,11 +258,14 @@ kv_rc kv_cuda_count(int *count, kv_err *err)
         return KV_OK;
     }
     (void)cudaGetLastError();
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) (void)cudaGetLastError();
     (void)kv_cuda_versions(versions, sizeof versions);
+    if (e == cudaErrorInsufficientDriver && driver == 0)
+        return KV_FAIL(err, KV_EUNSUP, "this machine has no GPU driver (%s)", versions);
     if (e == cudaErrorInsufficientDriver)
-        return KV_FAIL(err, KV_EDEVICE, "the GPU driver is too old for this program, or there is none (%s)", versions);
+        return KV_FAIL(err, KV_EDEVICE, "the GPU driver is too old for this program (%s)", versions);
     if (e == cudaErrorNoDevice || e == cudaSuccess)
-        return KV_FAIL(err, KV_EDEVICE, "this process sees no GPU (%s)", versions);
+        return KV_FAIL(err, KV_EUNSUP, "this process sees no GPU (%s)", versions);
     return kv_cuda_failed(err, e, "cudaGetDeviceCount", __func__, __LINE__);
 }
 

@@ -19,7 +19,8 @@ static __device__ bool same_walk(const kv_walk *a, const kv_walk *b)
  * begins, and the first one where every walk starts. So all positions are held against one walk from the start, as on
  * the CPU. No memory is read: bounded by integer arithmetic. 1-D grid of 256 threads, any number of blocks.
  * Twin: kv_cpu_probe; the same counts wherever none is bad, and bad positions wherever it finds some. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS) probe(const __grid_constant__ kv_index ix, kv_cuda_result *r)
+static __global__ void __launch_bounds__(KV_CUDA_THREADS, 3)
+    probe(const __grid_constant__ kv_index ix, kv_cuda_result *r)
 {
     const int64_t runs = (ix.native + RUN - 1) / RUN;
     unsigned long long checked = 0, padding = 0, bad = 0, hit = 0, first = 0;

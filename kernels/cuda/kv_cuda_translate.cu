@@ -16,8 +16,10 @@ typedef struct {
     uint32_t fill;
 } move_args;
 
+/* Shared memory of a block: the tile, and where each thread's vectors go, which would take its registers. */
 typedef struct {
     unsigned char byte[KV_TILE_BYTES];
+    int64_t to[KV_TILE_VECTORS][KV_TILE_THREADS];
 } __attribute__((aligned(16))) tile_bytes;
 
 /* Registers of one vector. */
@@ -46,38 +48,20 @@ static __device__ inline int32_t swizzle(int32_t at)
     return at ^ (((row ^ (row >> 3) ^ (row >> 6)) & 7) << 4);
 }
 
-/* Offsets of vector number i of a tile: in the source and the tile, or in the destination. */
-static __device__ inline void place_load(const kv_tile_plan &p, int32_t i, int64_t *src, int32_t *tile)
-{
-    int32_t n = i * (p.load_bytes / p.element_bytes);
-    int64_t at = 0;
-    int32_t in = 0;
-    for (int k = p.factors - 1; k >= 0; k--) {
-        const kv_tile_factor &f = p.factor[p.by_source[k]];
-        const int32_t q = n / f.extent, digit = n - q * f.extent;
-        at += digit * f.src;
-        in += digit * f.tile;
-        n = q;
-    }
-    *src = at;
-    *tile = in;
-}
+typedef enum { IN_SOURCE, IN_DESTINATION, IN_TILE } where;
 
-/* n: number of an element in the destination's order. */
-static __device__ inline void place_element(const kv_tile_plan &p, int32_t n, int64_t *src, int64_t *dst,
-                                            int32_t *token, int32_t *lane)
+/* Offset of element n of a tile, counted in the source's order or in the destination's. Out of line: a thread asks once
+ * for each of its vectors, and the loops that follow want its registers. */
+static __device__ __noinline__ int64_t place(const kv_tile_plan &p, int32_t n, bool by_source, where w)
 {
-    *src = *dst = 0;
-    *token = *lane = 0;
+    int64_t at = 0;
     for (int k = p.factors - 1; k >= 0; k--) {
-        const kv_tile_factor &f = p.factor[k];
+        const kv_tile_factor &f = p.factor[by_source ? p.by_source[k] : k];
         const int32_t q = n / f.extent, digit = n - q * f.extent;
-        *src += digit * f.src;
-        *dst += digit * f.dst;
-        *token += digit * f.token;
-        *lane += digit * f.lane;
+        at += digit * (w == IN_SOURCE ? f.src : w == IN_DESTINATION ? f.dst : (int64_t)f.tile);
         n = q;
     }
+    return at;
 }
 
 /* One tile: where it begins on both sides (bytes), and its first token and lane. */
@@ -107,13 +91,21 @@ static __device__ inline bool whole_tile(const kv_tile_plan &p, const tile_start
 }
 
 /* A tile that reaches past the tokens or lanes held. */
-static __device__ void move_edge(const kv_tile_plan &p, const tile_start &x, const unsigned char *src,
-                                 unsigned char *dst)
+static __device__ __noinline__ void move_edge(const kv_tile_plan &p, const tile_start &x, const unsigned char *src,
+                                              unsigned char *dst)
 {
     for (int32_t n = (int32_t)threadIdx.x; n < p.elements; n += KV_TILE_THREADS) {
-        int64_t from, to;
-        int32_t token, lane;
-        place_element(p, n, &from, &to, &token, &lane);
+        int64_t from = 0, to = 0;
+        int32_t token = 0, lane = 0, left = n;
+        for (int k = p.factors - 1; k >= 0; k--) {
+            const kv_tile_factor &f = p.factor[k];
+            const int32_t q = left / f.extent, digit = left - q * f.extent;
+            from += digit * f.src;
+            to += digit * f.dst;
+            token += digit * f.token;
+            lane += digit * f.lane;
+            left = q;
+        }
         if (x.token + token >= p.held_tokens + (KV_CUDA_PLANT == 1) || x.lane + lane >= p.held_lanes) continue;
         if (p.element_bytes == 2)
             *(uint16_t *)(dst + x.dst + to) = *(const uint16_t *)(src + x.src + from);
@@ -131,9 +123,9 @@ static __device__ void move_direct(const kv_tile_plan &p, const unsigned char *s
     int64_t from[KV_TILE_VECTORS], to[KV_TILE_VECTORS];
 #pragma unroll
     for (int k = 0; k < KV_TILE_VECTORS; k++) {
-        int32_t token, lane;
-        place_element(p, ((int32_t)threadIdx.x + k * KV_TILE_THREADS) * (16 / p.element_bytes), &from[k], &to[k],
-                      &token, &lane);
+        const int32_t n = ((int32_t)threadIdx.x + k * KV_TILE_THREADS) * (16 / p.element_bytes);
+        from[k] = place(p, n, false, IN_SOURCE);
+        to[k] = place(p, n, false, IN_DESTINATION);
     }
     for (int64_t tile = blockIdx.x; tile < p.tiles - (KV_CUDA_PLANT == 3); tile += gridDim.x) {
         const tile_start x = start_of(p, tile);
@@ -191,31 +183,28 @@ static __device__ inline void load_tile(const kv_tile_plan &p, const unsigned ch
 }
 
 template <int BYTES>
-static __device__ inline void store_tile(const kv_tile_plan &p, const unsigned char *tile, unsigned char *dst,
-                                         const int64_t *to)
+static __device__ inline void store_tile(const kv_tile_plan &p, const tile_bytes &tile, unsigned char *dst)
 {
     typedef typename vector_of<BYTES>::type vector;
     const int32_t vectors = p.elements * p.element_bytes / BYTES;
 #pragma unroll
     for (int k = 0; k < KV_TILE_VECTORS; k++) {
         const int32_t i = (int32_t)threadIdx.x + k * KV_TILE_THREADS;
-        if (i < vectors) *(vector *)(dst + to[k]) = *(const vector *)(tile + swizzle(i * BYTES));
+        if (i < vectors) *(vector *)(dst + tile.to[k][threadIdx.x]) = *(const vector *)(tile.byte + swizzle(i * BYTES));
     }
 }
 
 /* Tiles through shared memory. */
-static __device__ void move_tiles(const kv_tile_plan &p, const unsigned char *src, unsigned char *dst,
-                                  unsigned char *tile)
+static __device__ void move_tiles(const kv_tile_plan &p, const unsigned char *src, unsigned char *dst, tile_bytes &tile)
 {
-    int64_t from[KV_TILE_VECTORS], to[KV_TILE_VECTORS];
+    int64_t from[KV_TILE_VECTORS];
     int32_t in[KV_TILE_VECTORS];
 #pragma unroll
     for (int k = 0; k < KV_TILE_VECTORS; k++) {
         const int32_t i = (int32_t)threadIdx.x + k * KV_TILE_THREADS;
-        int64_t source;
-        int32_t token, lane;
-        place_load(p, i, &from[k], &in[k]);
-        place_element(p, i * (p.store_bytes / p.element_bytes), &source, &to[k], &token, &lane);
+        from[k] = place(p, i * (p.load_bytes / p.element_bytes), true, IN_SOURCE);
+        in[k] = (int32_t)place(p, i * (p.load_bytes / p.element_bytes), true, IN_TILE);
+        tile.to[k][threadIdx.x] = place(p, i * (p.store_bytes / p.element_bytes), false, IN_DESTINATION);
     }
     for (int64_t at = blockIdx.x; at < p.tiles - (KV_CUDA_PLANT == 3); at += gridDim.x) {
         const tile_start x = start_of(p, at);
@@ -224,21 +213,21 @@ static __device__ void move_tiles(const kv_tile_plan &p, const unsigned char *sr
             continue;
         }
         switch (p.load_bytes) {
-        case 16: load_tile<16>(p, src + x.src, from, in, tile); break;
-        case 8: load_tile<8>(p, src + x.src, from, in, tile); break;
-        case 4: load_tile<4>(p, src + x.src, from, in, tile); break;
-        case 2: load_tile<2>(p, src + x.src, from, in, tile); break;
-        default: load_tile<1>(p, src + x.src, from, in, tile); break;
+        case 16: load_tile<16>(p, src + x.src, from, in, tile.byte); break;
+        case 8: load_tile<8>(p, src + x.src, from, in, tile.byte); break;
+        case 4: load_tile<4>(p, src + x.src, from, in, tile.byte); break;
+        case 2: load_tile<2>(p, src + x.src, from, in, tile.byte); break;
+        default: load_tile<1>(p, src + x.src, from, in, tile.byte); break;
         }
 #if KV_CUDA_PLANT != 2
         __syncthreads();
 #endif
         switch (p.store_bytes) {
-        case 16: store_tile<16>(p, tile, dst + x.dst, to); break;
-        case 8: store_tile<8>(p, tile, dst + x.dst, to); break;
-        case 4: store_tile<4>(p, tile, dst + x.dst, to); break;
-        case 2: store_tile<2>(p, tile, dst + x.dst, to); break;
-        default: store_tile<1>(p, tile, dst + x.dst, to); break;
+        case 16: store_tile<16>(p, tile, dst + x.dst); break;
+        case 8: store_tile<8>(p, tile, dst + x.dst); break;
+        case 4: store_tile<4>(p, tile, dst + x.dst); break;
+        case 2: store_tile<2>(p, tile, dst + x.dst); break;
+        default: store_tile<1>(p, tile, dst + x.dst); break;
         }
         __syncthreads();
     }
@@ -279,19 +268,27 @@ static __device__ void fill_slack(const move_args &a, int half, unsigned char *d
 
 /* translate: one image into another, elements of one size and type.
  *   src, dst  images, device, 16-byte aligned
- * Row of blocks y moves half y (K, V) and writes its padding; every position of dst is written exactly once. A thread
- * works out where its vectors lie in a tile once and then only adds where the tile begins; up to four loads of 16 bytes
- * are in flight. 256 threads, any number of blocks in x, 16 KiB of shared memory. Twin: kv_cpu_translate. Bit-exact. */
-static __global__ void __launch_bounds__(KV_TILE_THREADS)
-    translate(const unsigned char *src, unsigned char *dst, const __grid_constant__ move_args a)
+ * Row y of blocks moves half first + y (K, V); the padding is `fill`'s, so every position of dst is written exactly once. A
+ * thread works out where its vectors lie in a tile once and then only adds where the tile begins; up to four loads of 16
+ * bytes are in flight. Two kernels, since the direct way needs fewer registers and no shared memory; `first` is the half
+ * of row 0. 256 threads, any number of blocks in x. Twin: kv_cpu_translate. Bit-exact. */
+static __global__ void __launch_bounds__(KV_TILE_THREADS, 3)
+    translate_direct(const unsigned char *src, unsigned char *dst, const __grid_constant__ move_args a, int first)
+{
+    move_direct(a.half[first + (int)blockIdx.y], src, dst);
+}
+
+static __global__ void __launch_bounds__(KV_TILE_THREADS, 3)
+    translate_tiles(const unsigned char *src, unsigned char *dst, const __grid_constant__ move_args a, int first)
 {
     KV_CUDA_SHARED(tile_bytes, tile);
-    const kv_tile_plan &p = a.half[blockIdx.y];
-    if (p.direct)
-        move_direct(p, src, dst);
-    else
-        move_tiles(p, src, dst, tile.byte);
-    fill_padding(a, p, dst);
+    move_tiles(a.half[first + (int)blockIdx.y], src, dst, tile);
+}
+
+/* fill: the padding of the destination's half y. Launched where there is some. */
+static __global__ void __launch_bounds__(KV_TILE_THREADS) fill(unsigned char *dst, const __grid_constant__ move_args a)
+{
+    fill_padding(a, a.half[blockIdx.y], dst);
     fill_slack(a, (int)blockIdx.y, dst);
 }
 
@@ -312,8 +309,6 @@ static __global__ void __launch_bounds__(KV_TILE_THREADS)
         kv_num_store((kv_elem)a.to, dst, to,
                      kv_num_convert((kv_elem)a.from, (kv_elem)a.to, kv_num_load((kv_elem)a.from, src, from)));
     }
-    fill_padding(a, p, dst);
-    fill_slack(a, (int)blockIdx.y, dst);
 }
 
 /* ---- host ------------------------------------------------------------------------------- */
@@ -343,20 +338,55 @@ static void plan_empty(const kv_index *t, int32_t kv, kv_tile_plan *p)
     p->held_lanes = t->lanes[kv];
 }
 
-static unsigned blocks_of(const kv_cuda_on *on, const move_args *a, int halves)
+static unsigned blocks_of(const kv_cuda_on *on, const move_args *a, int first, int rows)
 {
+    const int64_t cap = (int64_t)on->multiprocessors * 16 / rows;
     int64_t most = 1;
-    for (int kv = 0; kv < halves; kv++) most = a->half[kv].tiles > most ? a->half[kv].tiles : most;
-    const int64_t cap = (int64_t)on->multiprocessors * 16 / halves;
+    for (int kv = first; kv < first + rows; kv++) most = a->half[kv].tiles > most ? a->half[kv].tiles : most;
     return (unsigned)(most < cap ? most : cap);
+}
+
+/* Halves first, first + 1, ... (`rows` of them), which go the same way. */
+static kv_rc run_halves(const kv_cuda_on *on, const unsigned char *src, unsigned char *dst, const move_args *a,
+                        int first, int rows, kv_err *err)
+{
+    const dim3 grid(blocks_of(on, a, first, rows), (unsigned)rows, 1);
+    kv_rc rc = KV_OK;
+    if (a->half[first].direct)
+        KV_CUDA_LAUNCH(translate_direct, grid, KV_TILE_THREADS, 0, on->stream, src, dst, *a, first);
+    else
+        KV_CUDA_LAUNCH(translate_tiles, grid, KV_TILE_THREADS, 0, on->stream, src, dst, *a, first);
+    KV_CUDA_TRY(rc, err, out, cudaGetLastError());
+out:
+    return rc;
+}
+
+static kv_rc run_convert(const kv_cuda_on *on, const unsigned char *src, unsigned char *dst, const kv_index *t,
+                         const move_args *a, kv_err *err)
+{
+    const dim3 grid(kv_cuda_blocks(on, t->layers * t->tokens * t->heads * t->lanes[0]), (unsigned)t->halves, 1);
+    kv_rc rc = KV_OK;
+    KV_CUDA_LAUNCH(convert, grid, KV_TILE_THREADS, 0, on->stream, src, dst, *a);
+    KV_CUDA_TRY(rc, err, out, cudaGetLastError());
+out:
+    return rc;
+}
+
+static kv_rc run_fill(const kv_cuda_on *on, unsigned char *dst, const kv_index *t, const move_args *a, kv_err *err)
+{
+    const dim3 grid(kv_cuda_blocks(on, (t->native - t->elements + 1) / 2), (unsigned)t->halves, 1);
+    kv_rc rc = KV_OK;
+    if (t->native == t->elements) return KV_OK;
+    KV_CUDA_LAUNCH(fill, grid, KV_TILE_THREADS, 0, on->stream, dst, *a);
+    KV_CUDA_TRY(rc, err, out, cudaGetLastError());
+out:
+    return rc;
 }
 
 extern "C" kv_rc kv_cuda_run_translate(const kv_cuda_on *on, const kv_index *s, const unsigned char *src,
                                        const kv_index *t, unsigned char *dst, uint32_t fill, kv_err *err)
 {
     move_args a = {};
-    dim3 grid(1, (unsigned)t->halves, 1);
-    kv_rc rc = KV_OK;
     if (t->native == 0) return KV_OK;
     a.layers = t->layers;
     a.heads = t->heads;
@@ -371,14 +401,12 @@ extern "C" kv_rc kv_cuda_run_translate(const kv_cuda_on *on, const kv_index *s, 
             plan_empty(t, kv, &a.half[kv]);
         if (s->element != t->element) kv_strides_of(s, kv, &a.half[kv].s);
     }
-    if (s->element == t->element) {
-        grid.x = blocks_of(on, &a, t->halves);
-        KV_CUDA_LAUNCH(translate, grid, KV_TILE_THREADS, 0, on->stream, src, dst, a);
-    } else {
-        grid.x = kv_cuda_blocks(on, t->layers * t->tokens * t->heads * t->lanes[0]);
-        KV_CUDA_LAUNCH(convert, grid, KV_TILE_THREADS, 0, on->stream, src, dst, a);
+    const kv_rc filled = run_fill(on, dst, t, &a, err);
+    if (filled != KV_OK || s->tokens == 0) return filled;
+    if (s->element != t->element) return run_convert(on, src, dst, t, &a, err);
+    if (t->halves == 2 && a.half[0].direct != a.half[1].direct) {
+        const kv_rc rc = run_halves(on, src, dst, &a, 0, 1, err);
+        return rc == KV_OK ? run_halves(on, src, dst, &a, 1, 1, err) : rc;
     }
-    KV_CUDA_TRY(rc, err, out, cudaGetLastError());
-out:
-    return rc;
+    return run_halves(on, src, dst, &a, 0, t->halves, err);
 }

@@ -2,7 +2,7 @@
  * host code which reads too early reads the past; device memory is closed to host code meanwhile.
  *
  *   KV_EMU_DEVICES  numbers of the GPUs that this process sees, such as "0,1" or "" for none (default "0")
- *   KV_EMU_DRIVER   "old": the driver is too old for this program */
+ *   KV_EMU_DRIVER   "old": the driver is too old for this program; "none": there is none */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -102,15 +102,23 @@ static std::vector<int> visible(void)
     return list;
 }
 
-static bool old_driver(void)
+static bool driver_is(const char *what)
 {
     const char *s = getenv("KV_EMU_DRIVER");
-    return s != nullptr && strcmp(s, "old") == 0;
+    return s != nullptr && strcmp(s, what) == 0;
+}
+static bool old_driver(void)
+{
+    return driver_is("old");
+}
+static bool no_driver(void)
+{
+    return driver_is("none");
 }
 
 cudaError_t cudaGetDeviceCount(int *n)
 {
-    if (old_driver()) return fails(cudaErrorInsufficientDriver);
+    if (old_driver() || no_driver()) return fails(cudaErrorInsufficientDriver);
     *n = (int)visible().size();
     return *n > 0 ? cudaSuccess : fails(cudaErrorNoDevice);
 }
@@ -137,7 +145,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = old_driver() ? 11040 : CUDART_VERSION;
+    *version = old_driver() ? 11040 : no_driver() ? 0 : CUDART_VERSION;
     return cudaSuccess;
 }
 

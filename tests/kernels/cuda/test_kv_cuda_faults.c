@@ -132,11 +132,13 @@ static void count__says_why_there_is_none(void **state)
     kv_err err = {0};
     int n = -1;
     setenv("KV_EMU_DEVICES", "", 1);
-    kvt_refused(kv_cuda_count(&n, &err), KV_EDEVICE, &err, "no GPU", KVT_SAYS("sees no GPU"));
-    kvt_refused(kv_device_cuda_new(0, &d, &err), KV_EDEVICE, &err, "no GPU", KVT_SAYS("sees no GPU"));
+    kvt_refused(kv_cuda_count(&n, &err), KV_EUNSUP, &err, "no GPU", KVT_SAYS("sees no GPU"));
+    kvt_refused(kv_device_cuda_new(0, &d, &err), KV_EUNSUP, &err, "no GPU", KVT_SAYS("sees no GPU"));
     setenv("KV_EMU_DEVICES", "4,7", 1);
     setenv("KV_EMU_DRIVER", "old", 1);
     kvt_refused(kv_cuda_count(&n, &err), KV_EDEVICE, &err, "old driver", KVT_SAYS("too old", "13.0", "11.4"));
+    setenv("KV_EMU_DRIVER", "none", 1);
+    kvt_refused(kv_cuda_count(&n, &err), KV_EUNSUP, &err, "no driver", KVT_SAYS("no GPU driver"));
     unsetenv("KV_EMU_DRIVER");
     kvt_ok(kv_cuda_count(&n, &err), &err);
     assert_int_equal(n, 2);
