@@ -69,13 +69,14 @@ static kv_rc print_json(const kv_opts *o, const kv_campaign *c, const kv_plan *p
 {
     const int64_t ranks = o->ranks;
     const double moved = p->moved_bytes < 9e15 ? p->moved_bytes : 9e15;
-    json_t *v = json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:o}", "campaign", c->name, "layouts",
-                          (json_int_t)c->catalogue.n, "geometries", (json_int_t)c->n_geometries, "cells",
-                          (json_int_t)p->cells, "refused", (json_int_t)p->refused, "peak_bytes_per_rank",
-                          (json_int_t)p->peak_bytes, "largest_image_positions", (json_int_t)p->largest_positions,
-                          "bytes_moved", (json_int_t)moved, "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6),
-                          "ranks", (json_int_t)ranks, "certificate_bytes", (json_int_t)(p->cells * ROW_BYTES),
-                          "fits_this_host", kv_plan_check_memory(c, p, 1, NULL) == KV_OK, "work", shares_new(s, ranks));
+    json_t *v =
+        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:o}", "campaign", c->name, "layouts",
+                  (json_int_t)c->catalogue.n, "geometries", (json_int_t)c->n_geometries, "cells", (json_int_t)p->cells,
+                  "refused", (json_int_t)p->refused, "peak_bytes_per_rank", (json_int_t)p->peak_bytes,
+                  "largest_image_positions", (json_int_t)p->largest_positions, "bytes_moved", (json_int_t)moved,
+                  "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6), "ranks", (json_int_t)ranks,
+                  "certificate_bytes", (json_int_t)(p->cells * ROW_BYTES), "fits_this_host",
+                  kv_plan_check_memory(c, p, 1, NULL, NULL) == KV_OK, "work", shares_new(s, ranks));
     kv_rc rc = v != NULL ? kv_plan_simulate(o, c, p, v, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
     if (rc == KV_OK) rc = kv_ask_print_json(v, err);
     json_decref(v);
@@ -86,7 +87,7 @@ static kv_rc print_json(const kv_opts *o, const kv_campaign *c, const kv_plan *p
 static void tell_memory(const kv_campaign *c, const kv_plan *p)
 {
     kv_err here = {0};
-    if (kv_plan_check_memory(c, p, 1, &here) != KV_OK) printf("this host could not run it: %s\n", here.text);
+    if (kv_plan_check_memory(c, p, 1, NULL, &here) != KV_OK) printf("this host could not run it: %s\n", here.text);
 }
 
 int kv_cmd_plan(const kv_opts *o, int argc, char **argv)

@@ -6,7 +6,8 @@ const kv_command kv_commands[] = {
     {"run", "[CAMPAIGN]", "run a campaign over all ranks and write a signed certificate",
      "CAMPAIGN is a JSON file; without one, --geometry and --pairs say what to check. Start it alone, with\n"
      "mpirun -n 8 kvgrid run ..., or with srun kvgrid run ... Default output: NAME.cert.json.",
-     "out key pass-fd layouts select pairs geometry tail seed device state part timeout time-limit cross-check "
+     "out key pass-fd layouts select pairs geometry tail seed device share-gpu state part timeout time-limit "
+     "cross-check "
      "progress require subject baseline accept-redeclared allow-unproven format",
      0, 1, kv_cmd_run},
     {"plan", "[CAMPAIGN]", "cells, bytes, memory and work, without running", NULL,
@@ -41,7 +42,7 @@ const kv_command kv_commands[] = {
      1, 1, kv_cmd_keygen},
     {"bench", "", "speed of each part as a ratio to a plain copy",
      "Pairs and geometry as for run; default: the published pairs at L=1,T=4096,H=8,D=128,e=f16.",
-     "geometry pairs select layouts codec repeat timeout format", 0, 0, kv_cmd_bench},
+     "geometry pairs select layouts device share-gpu codec repeat timeout format", 0, 0, kv_cmd_bench},
     {"codec", "SUB-COMMAND ...", "store and decode KV-cache rows with the lossy block codec", NULL, NULL, 0, 0,
      kv_cmd_codec},
     {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL},

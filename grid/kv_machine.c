@@ -73,9 +73,9 @@ static const char *libc_version(void)
 
 static json_t *versions_new(const kv_mpi *m)
 {
-    enum { KVGRID, SOURCE, PROGRAM, COMPILER, LIBC, MPI, JANSSON, NCCL, DRIVER, FACTS };
+    enum { KVGRID, SOURCE, PROGRAM, COMPILER, LIBC, MPI, JANSSON, CUDA, NCCL, DRIVER, FACTS };
     static const char *const keys[FACTS] = {"kvgrid", "source",  "program", "compiler", "libc",
-                                            "mpi",    "jansson", "nccl",    "driver"};
+                                            "mpi",    "jansson", "cuda",    "nccl",     "driver"};
     char fact[FACTS][FACT];
     json_t *v = json_object();
     snprintf(fact[KVGRID], FACT, "%s", KV_SOURCE_VERSION);
@@ -86,6 +86,7 @@ static json_t *versions_new(const kv_mpi *m)
     snprintf(fact[MPI], FACT, "%.100s", kv_mpi_version_view(m));
     snprintf(fact[JANSSON], FACT, "%s", jansson_version_str());
     snprintf(fact[NCCL], FACT, "%s", kv_tp_nccl_version());
+    (void)kv_cuda_versions(fact[CUDA], FACT);
     driver_of(fact[DRIVER]);
     for (int i = 0; v != NULL && i < FACTS; i++) {
         kv_fault_fact(kv_mpi_rank(m), keys[i], fact[i], FACT);
@@ -97,14 +98,21 @@ static json_t *versions_new(const kv_mpi *m)
     return v;
 }
 
-/* {name, versions} of this rank as text. */
-static kv_rc describe(const kv_mpi *m, kv_buf *out, kv_err *err)
+/* {entry, versions} of this rank as text; the entry is the one in run.devices. */
+static kv_rc describe(const kv_mpi *m, const kv_chosen *on, kv_buf *out, kv_err *err)
 {
     char name[256];
     kv_machine_cpu(name, sizeof name);
-    json_t *versions = versions_new(m), *v = json_pack("{s:s,s:O?}", "name", name, "versions", versions);
-    const kv_rc rc =
-        v != NULL && versions != NULL ? kv_json_write(v, out, err) : KV_FAIL(err, KV_ENOMEM, "no memory for versions");
+    if (*on->gpu.uuid != '\0') snprintf(name, sizeof name, "%s", on->gpu.name);
+    make_plain(name, '?');
+    json_t *versions = versions_new(m);
+    json_t *entry =
+        json_pack("{s:i,s:s,s:s,s:s,s:s*}", "rank", kv_mpi_rank(m), "host", kv_mpi_host_view(m, kv_mpi_rank(m)),
+                  "device", on->dev->ops->kind, "name", name, "uuid", *on->gpu.uuid != '\0' ? on->gpu.uuid : NULL);
+    json_t *v = json_pack("{s:O?,s:O?}", "entry", entry, "versions", versions);
+    const kv_rc rc = v != NULL && entry != NULL && versions != NULL ? kv_json_write(v, out, err)
+                                                                    : KV_FAIL(err, KV_ENOMEM, "no memory for versions");
+    json_decref(entry);
     json_decref(versions);
     json_decref(v);
     return rc;
@@ -113,7 +121,7 @@ static kv_rc describe(const kv_mpi *m, kv_buf *out, kv_err *err)
 /* ---- all ranks -------------------------------------------------------------------------- */
 
 /* Rank 0: texts[r] is what rank r said. */
-static kv_rc join(const kv_mpi *m, const kv_device *dev, const kv_buf *texts, kv_machines *out, kv_err *err)
+static kv_rc join(const kv_mpi *m, const kv_buf *texts, kv_machines *out, kv_err *err)
 {
     const int size = kv_mpi_size(m);
     json_t *said = json_array();
@@ -128,8 +136,7 @@ static kv_rc join(const kv_mpi *m, const kv_device *dev, const kv_buf *texts, kv
         KV_TRY(rc, out, kv_json_parse(texts[r].data, texts[r].len, KV_MPI_TEXT_BYTES_MAX, &one, err));
         who[r] = (kv_stands_on){json_object_get(one, "versions"), r, kv_mpi_host_view(m, r), NULL};
         if (json_array_append_new(said, one) != 0 ||
-            json_array_append_new(out->devices, json_pack("{s:i,s:s,s:s,s:O}", "rank", r, "host", who[r].host, "device",
-                                                          dev->ops->kind, "name", json_object_get(one, "name"))) != 0)
+            json_array_append(out->devices, json_object_get(one, "entry")) != 0)
             rc = KV_FAIL(err, KV_ENOMEM, "no memory for the facts of %d ranks", size);
     }
     if (rc == KV_OK) rc = kv_differences_find(who, (size_t)size, out->differences, err);
@@ -140,16 +147,16 @@ out:
     return rc;
 }
 
-kv_rc kv_machine_gather(kv_mpi *m, const kv_device *dev, kv_machines *out, kv_err *err)
+kv_rc kv_machine_gather(kv_mpi *m, const kv_chosen *on, kv_machines *out, kv_err *err)
 {
     const bool root = kv_mpi_rank(m) == 0;
     const int size = kv_mpi_size(m);
     kv_buf own = {0}, *texts = root ? kv_alloc((size_t)size, sizeof *texts) : NULL;
-    kv_rc rc = describe(m, &own, err);
+    kv_rc rc = describe(m, on, &own, err);
     if (rc == KV_OK && root && texts == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for the facts of %d ranks", size);
     KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
     KV_TRY(rc, out, kv_mpi_gather_texts(m, own.data, own.len, texts, err));
-    if (root) rc = join(m, dev, texts, out, err);
+    if (root) rc = join(m, texts, out, err);
     if (root && rc == KV_OK) kv_differences_say(out->differences, 0);
 out:
     for (int r = 0; texts != NULL && r < size; r++) kv_buf_free(&texts[r]);

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "kernels/kv_kern.h"
+#include "grid/kv_gpu.h"
 #include "mpi/kv_mpi.h"
 
 /* New lists and a new object of texts; NULL but on rank 0. */
@@ -15,7 +15,7 @@ typedef struct {
 } kv_machines;
 
 /* Collective. Rank 0 warns on stderr where the ranks differ. */
-kv_rc kv_machine_gather(kv_mpi *m, const kv_device *dev, kv_machines *out, kv_err *err) KV_MUST_USE;
+kv_rc kv_machine_gather(kv_mpi *m, const kv_chosen *on, kv_machines *out, kv_err *err) KV_MUST_USE;
 void kv_machines_free(kv_machines *machines);
 
 /* The processor's name, "unknown" where the system does not say. */

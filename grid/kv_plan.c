@@ -39,16 +39,21 @@ void kv_plan_free(kv_plan *p)
     memset(p, 0, sizeof *p);
 }
 
-kv_rc kv_plan_check_memory(const kv_campaign *c, const kv_plan *p, int ranks_here, kv_err *err)
+kv_rc kv_plan_check_memory(const kv_campaign *c, const kv_plan *p, int ranks_here, const kv_cuda_gpu *gpu, kv_err *err)
 {
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     if (pages <= 0 || page <= 0 || p->peak_cell < 0) return KV_OK;
     const double have = (double)pages * (double)page, need = (double)p->peak_bytes * ranks_here;
-    if (need <= have) return KV_OK;
+    const bool on_gpu = gpu != NULL && *gpu->uuid != '\0';
+    if (on_gpu ? p->peak_bytes <= gpu->memory_bytes : need <= have) return KV_OK;
     char id[KV_PAIR_ID_TEXT], text[KV_GEOMETRY_TEXT];
     const kv_cell *cell = &c->cells[p->peak_cell];
     kv_cell_pair_id(c, cell, id);
     kv_geometry_print(&c->geometries[cell->geometry], text);
+    if (on_gpu)
+        return KV_FAIL(err, KV_ENOMEM,
+                       "%s at %s needs %" PRId64 " bytes, %s (%s) has %" PRId64 "; use a smaller geometry", id, text,
+                       p->peak_bytes, gpu->uuid, gpu->name, gpu->memory_bytes);
     return KV_FAIL(err, KV_ENOMEM,
                    "%s at %s needs %" PRId64
                    " bytes a rank, %d ranks on a host of %.0f bytes; use fewer ranks a host or a smaller geometry",

@@ -3,6 +3,7 @@
 #define KV_PLAN_H
 
 #include "grid/kv_cell_run.h"
+#include "kernels/cuda/kv_cuda.h"
 
 typedef struct {
     int64_t cells, refused;
@@ -17,8 +18,10 @@ typedef struct {
 /* Plans every cell. A size that does not fit is an error that names layout and geometry. */
 kv_rc kv_plan_new(const kv_campaign *c, kv_plan *out, kv_err *err) KV_MUST_USE;
 void kv_plan_free(kv_plan *p);
-/* KV_ENOMEM where `ranks_here` ranks of this host would need more memory than it has; names both numbers. */
-kv_rc kv_plan_check_memory(const kv_campaign *c, const kv_plan *p, int ranks_here, kv_err *err) KV_MUST_USE;
+/* KV_ENOMEM where `ranks_here` ranks of this host would need more memory than it has, or (where gpu is not
+ * NULL and has a UUID) one of them more than its GPU; names both numbers. */
+kv_rc kv_plan_check_memory(const kv_campaign *c, const kv_plan *p, int ranks_here, const kv_cuda_gpu *gpu, kv_err *err)
+    KV_MUST_USE;
 
 /* ---- the share of each rank (kv_plan_share.c) ------------------------------------------- */
 

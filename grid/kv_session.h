@@ -10,6 +10,7 @@
 #include "grid/kv_cell_run.h"
 #include "grid/kv_demand.h"
 #include "grid/kv_diff.h"
+#include "grid/kv_gpu.h"
 #include "grid/kv_journal.h"
 #include "grid/kv_machine.h"
 #include "grid/kv_opts.h"
@@ -23,6 +24,7 @@ typedef struct {
     kv_campaign c;
     kv_plan plan;
     kv_runner runner;
+    kv_chosen on; /* the runner's device */
     kv_demand demand;
     bool *done;    /* cells whose rows stood in the journal; the same on all ranks */
     int64_t *todo; /* the others */

@@ -13,6 +13,14 @@ static int rank_of(const char *failed_at)
     return (int)strtol(failed_at, NULL, 10);
 }
 
+/* What the rank computed on; rows of an earlier run may name ranks that this one does not have. */
+static const char *device_of(const kv_session *s, int rank)
+{
+    const json_t *entry = json_array_get(s->machines.devices, (size_t)rank);
+    const char *kind = json_string_value(json_object_get(entry, "device"));
+    return kind != NULL ? kind : s->on.dev->ops->kind;
+}
+
 static json_t *failures_new(const kv_session *s)
 {
     json_t *list = json_array();
@@ -24,11 +32,12 @@ static json_t *failures_new(const kv_session *s)
         char id[KV_PAIR_ID_TEXT];
         const char *host = strchr(r->failed_at, ' ');
         kv_cell_pair_id(&s->c, &s->c.cells[i], id);
-        json_array_append_new(
-            list, json_pack("{s:s,s:s,s:i,s:o,s:s,s:i,s:s,s:s,s:s}", "check", "pair", "pair_id", id, "geometry",
-                            s->c.cells[i].geometry, "params", kv_row_params_new(&s->c, &s->c.cells[i]), "error_class",
-                            kv_errclass_name((kv_errclass)r->error_class), "rank", rank_of(r->failed_at), "host",
-                            host != NULL ? host + 1 : "", "device", "cpu", "text", r->reason));
+        json_array_append_new(list, json_pack("{s:s,s:s,s:i,s:o,s:s,s:i,s:s,s:s,s:s}", "check", "pair", "pair_id", id,
+                                              "geometry", s->c.cells[i].geometry, "params",
+                                              kv_row_params_new(&s->c, &s->c.cells[i]), "error_class",
+                                              kv_errclass_name((kv_errclass)r->error_class), "rank",
+                                              rank_of(r->failed_at), "host", host != NULL ? host + 1 : "", "device",
+                                              device_of(s, rank_of(r->failed_at)), "text", r->reason));
     }
     return list;
 }

@@ -96,19 +96,11 @@ out:
     return rc;
 }
 
-static kv_rc open_device(kv_session *s, kv_err *err)
-{
-    if (s->o->device != NULL && strcmp(s->o->device, "cuda") == 0)
-        return KV_FAIL(err, KV_EUNSUP,
-                       "--device cuda: this version computes on the CPU only; use --device cpu or auto");
-    return kv_device_cpu_new(&s->runner.dev, err);
-}
-
 static kv_rc plan_all(kv_session *s, kv_err *err)
 {
     kv_rc rc = kv_plan_new(&s->c, &s->plan, err);
     if (rc == KV_EINVAL && s->o->n_positional > 0 && err->rc == KV_EINVAL) err->rc = rc = KV_EFORMAT;
-    if (rc == KV_OK) rc = kv_plan_check_memory(&s->c, &s->plan, kv_mpi_host_size(s->m), err);
+    if (rc == KV_OK) rc = kv_plan_check_memory(&s->c, &s->plan, kv_mpi_host_size(s->m), &s->on.gpu, err);
     return rc;
 }
 
@@ -128,10 +120,11 @@ kv_rc kv_session_prepare(kv_session *s, kv_err *err)
     if (kv_session_is_root(s)) rc = prepare_root(s, err);
     KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
     KV_TRY(rc, out, share_campaign(s, err));
-    rc = open_device(s, err);
-    if (rc == KV_OK) rc = plan_all(s, err);
+    KV_TRY(rc, out, kv_gpu_choose(s->m, s->o->device, s->o->share_gpu != 0, &s->on, err));
+    s->runner.dev = s->on.dev;
+    rc = plan_all(s, err);
     KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
-    rc = kv_machine_gather(s->m, s->runner.dev, &s->machines, err);
+    rc = kv_machine_gather(s->m, &s->on, &s->machines, err);
     if (rc == KV_OK && kv_session_is_root(s)) rc = check_demand(s, err);
     KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
     rc = share_state(s, err);
