@@ -69,6 +69,76 @@ static void a_row_by_hand(void **state)
     kv_codec_skeleton_free(&s);
 }
 
+/* A dot of which every term is -0 is -0: sums start there. */
+static void t__may_be_minus_zero(void **state)
+{
+    (void)state;
+    const float x[2] = {2, 0};
+    kv_codec_skeleton s;
+    const kv_codec_params p = axes(2, 1, &s);
+    s.centers[0] = half(-0.0f);
+    s.centers[1] = half(-1);
+    for (const kv_codec_variant *v = kv_codec_variants(); v->name != NULL; v++) {
+        if (!v->runs_here()) continue;
+        codec c = open_codec(&p, &s, 1);
+        v->encode(c.w, x, 1, &c.codes);
+        assert_int_equal(c.codes.t[0], 0x8000);
+        close_codec(&c);
+    }
+    kv_codec_skeleton_free(&s);
+}
+
+/* The costs once more, with every intermediate result stored. */
+static int32_t nearest_by_hand(int32_t metric, const float *level, int32_t count, float s)
+{
+    volatile float least = INFINITY, e, cost;
+    int32_t best = 0;
+    for (int32_t g = 0; g < count; g++) {
+        e = s - level[g];
+        if (metric == KV_CODEC_LINF && fabsf(e) < 0.1f) {
+            cost = e * e;
+            cost = cost / 0.2f;
+        } else if (metric == KV_CODEC_LINF) {
+            cost = fabsf(e) - 0.05f;
+        } else {
+            cost = e * e;
+        }
+        if (cost < least) {
+            least = cost;
+            best = g;
+        }
+    }
+    return best;
+}
+
+/* On levels, on their middles and some steps round them, ties included; tables whose levels lie close too. */
+static void nearest_level__is_the_first_of_least_cost(void **state)
+{
+    (void)state;
+    uint64_t seed = 4;
+    int64_t ties = 0;
+    for (int i = 0; i < 400; i++) {
+        kv_codec_params p = kvt_params(&seed);
+        const int32_t count = 1 << p.bits;
+        if (kvt_one_in(&seed, 2))
+            for (int32_t g = 0; g < count; g++) p.level[g] *= 0.1f;
+        for (int32_t g = 0; g + 1 < count; g++)
+            for (int32_t step = -4; step <= 4; step++) {
+                const float middle = p.level[g] + (p.level[g + 1] - p.level[g]) / 2;
+                const float s = kv_num_float(kv_num_bits(middle) + (uint32_t)step);
+                for (int32_t metric = 0; metric < KV_CODEC_METRIC_COUNT; metric++) {
+                    const int32_t want = nearest_by_hand(metric, p.level, count, s);
+                    assert_int_equal(kv_codec_nearest_level(metric, p.level, count, s), want);
+                    ties += kv_codec_cost(metric, s, p.level[g]) == kv_codec_cost(metric, s, p.level[g + 1]);
+                }
+            }
+    }
+    assert_true(ties > 1000);
+    assert_int_equal(kv_codec_nearest_level(0, kv_codec_levels(2), 4, NAN), 0);
+    assert_int_equal(kv_codec_nearest_level(0, kv_codec_levels(2), 4, 1e30f), 0); /* every cost overflows */
+    assert_int_equal(kv_codec_nearest_level(2, kv_codec_levels(2), 4, 1e30f), 0); /* every cost is the same */
+}
+
 static void sizes__and_levels(void **state)
 {
     (void)state;
@@ -386,6 +456,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_by_hand),
+        cmocka_unit_test(t__may_be_minus_zero),
+        cmocka_unit_test(nearest_level__is_the_first_of_least_cost),
         cmocka_unit_test(sizes__and_levels),
         cmocka_unit_test(params_check__names_what_is_out_of_range),
         cmocka_unit_test(kv1__a_row_on_its_centre_comes_back_exactly),
