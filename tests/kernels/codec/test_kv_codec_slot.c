@@ -1,10 +1,7 @@
-/* Slots: sizes of the specification, the published images, and bytes that are wrong in every way we could think of. */
+/* Slots: sizes, bytes worked out by hand, hostile bytes; published images: test_kv_codec_slot_vectors.c. */
 #include "tests/kv_test.h"
 
 #include "kernels/codec/kv_codec_recipe.h"
-#include "kernels/codec/kv_codec_vectors.h"
-
-#define VECTORS KV_SOURCE_DIR "/../shared/codec_vectors"
 
 static kv_codec_half_config half_of(int32_t recipe, int32_t half, int32_t dim)
 {
@@ -236,13 +233,11 @@ static void test_overflow_leaves_no_slot(void **state)
     kv_codec_slot_config c = half_of(KV_CODEC_KV1, KV_CODEC_K, 32).slot;
     c.n = 64;
     block a = make_block(&c, &rnd);
-    const uint32_t had = a.codes.outlier_count[63];
     while (a.codes.outliers <= a.l.max_entries) { /* one more than fits */
         a.codes.outlier_count[63]++;
         a.codes.outlier_idx[a.codes.outliers++] = (uint16_t)a.codes.outlier_count[63];
         if (a.codes.outlier_count[63] == 16) break;
     }
-    if (a.codes.outliers <= a.l.max_entries) fail_msg("too few outliers for the test: %u before", had);
     memset(a.slot, 0xA5, (size_t)a.l.total);
     kvt_refused(kv_codec_slot_pack(&c, &a.s, &a.codes, a.slot, &err), KV_EFORMAT, &err, "overflow",
                 KVT_SAYS("83 outliers", "holds 82", "80000"));
@@ -328,6 +323,7 @@ static void test_bad_parts(void **state)
         a.slot[at_] = was;                                                                                             \
     } while (0)
     BAD(a.l.seg_id, a.slot[a.l.seg_id] | 7, "row 0", "centre 7", "there are 5");
+    BAD(a.l.seg_id, (a.slot[a.l.seg_id] & ~7) | 5, "row 0", "centre 5", "there are 5");
     BAD(a.l.t - 1, a.slot[a.l.t - 1] | 0x80, "spare bits behind the seg ids");
     BAD(a.l.residual + 1, a.slot[a.l.residual + 1] | 0x10, "row 0", "spare residual bits");
     BAD(a.l.counts, 5, "row 0", "5 outliers");
@@ -432,81 +428,53 @@ static void test_peek_refuses(void **state)
     free_block(&a);
 }
 
-/* ---- the published images --------------------------------------------------------------- */
+/* ---- bytes worked out by hand ----------------------------------------------------------- */
 
-static kv_buf read_vector_file(const char *name, const char *suffix)
+static void test_known_bytes(void **state)
 {
-    char path[512];
-    kv_buf b = {0};
+    /* ids 1 2 4 3 of 3 bits: 1 | 2 << 3 | 4 << 6 | 3 << 9 = 0x0711 */
+    static const uint8_t ids[2] = {0x11, 0x07}, t[4] = {0x34, 0x12, 0x01, 0x80},
+                         entries[8] = {0x01, 0x00, 0x00, 0x3C, 0x03, 0x00, 0xFF, 0x7B};
+    static const uint8_t header[48] = {'K', 'K', '1', '3', 4,    0,    0,    0,    5, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0,
+                                       0,   0,   0,   0,   0xBE, 0xBA, 0xFE, 0xCA, 0, 0, 0, 0, 1, 2, 5, 0, 4, 0, 0, 0};
+    uint64_t rnd = 14;
     kv_err err = {0};
-    snprintf(path, sizeof path, VECTORS "/%s%s", name, suffix);
-    kvt_ok(kv_file_read(path, (size_t)1 << 30, &b, &err), &err);
-    return b;
-}
-
-/* A case with a slot: 1 image, 0 overflow. */
-static int check_case(const json_t *one)
-{
-    const json_t *slot = json_object_get(one, "slot");
-    const char *name = json_string_value(json_object_get(one, "name"));
-    const double budget = json_number_value(json_object_get(slot, "outlier_budget_frac"));
-    kv_buf file = read_vector_file(name, ".bin");
-    kv_codec_vector v;
-    kv_err err = {0};
-    kvt_ok(kv_codec_vector_parse(file.data, (int64_t)file.len, &v, &err), &err);
-    kv_codec_slot_config c = {.params = v.params, .n = v.n, .budget_ppm = (int32_t)(budget * 1e6 + 0.5)};
-    const kv_codec_slot_layout l = sizes_of(&c);
-    assert_int_equal(l.total, json_integer_value(json_object_get(slot, "slot_size")));
-    uint8_t *out = kvt_take(l.total, 1);
-    const bool overflow = strcmp(json_string_value(json_object_get(slot, "expect")), "budget_overflow_error") == 0;
-    if (overflow) {
-        kvt_refused(kv_codec_slot_pack(&c, &v.skeleton, &v.want, out, &err), KV_EFORMAT, &err, name,
-                    KVT_SAYS("272 outliers", "holds 164"));
-        for (int64_t i = 0; i < l.total; i++) assert_int_equal(out[i], 0);
-    } else {
-        kv_buf want = read_vector_file(name, ".slot");
-        kvt_ok(kv_codec_slot_pack(&c, &v.skeleton, &v.want, out, &err), &err);
-        assert_int_equal(want.len, l.total);
-        if (memcmp(out, want.data, want.len) != 0) fail_msg("%s: the slot differs", name);
-        kv_codec_params room = c.params;
-        kv_codec_skeleton s = {0};
-        kv_codec_codes codes = {0};
-        room.outliers = true;
-        kvt_ok(kv_codec_skeleton_new(&room, &s, &err), &err);
-        kvt_ok(kv_codec_codes_new(&room, c.n, false, &codes, &err), &err);
-        kvt_ok(kv_codec_slot_unpack(&c, want.data, (int64_t)want.len, &s, &codes, &err), &err);
-        const block a = {.c = c, .s = v.skeleton, .codes = v.want}, b = {.c = c, .s = s, .codes = codes};
-        check_same(&a, &b);
-        kv_codec_skeleton_free(&s);
-        kv_codec_codes_free(&codes);
-        kv_buf_free(&want);
-    }
-    free(out);
-    kv_buf_free(&file);
-    return overflow ? 0 : 1;
-}
-
-static void test_published_images(void **state)
-{
-    int images = 0, overflows = 0;
     (void)state;
-    if (!kv_path_exists(VECTORS "/index.json")) {
-        print_message("%s is not there: the published images were not looked at\n", VECTORS);
-        skip();
+    kv_codec_slot_config c = half_of(KV_CODEC_KV1, KV_CODEC_K, 5).slot;
+    c.n = 4;
+    c.params.k = 5;
+    c.budget_ppm = 250000;
+    block a = make_block(&c, &rnd);
+    memcpy(a.codes.seg_id, (const uint32_t[4]){1, 2, 4, 3}, 16);
+    memcpy(a.codes.t, (const uint16_t[2]){0x1234, 0x8001}, 4);
+    memcpy(a.codes.outlier_count, (const uint32_t[4]){0, 2, 0, 0}, 16);
+    memcpy(a.codes.outlier_idx, (const uint16_t[2]){1, 3}, 4);
+    memcpy(a.codes.outlier_val, (const uint16_t[2]){0x3C00, 0x7BFF}, 4);
+    a.codes.outliers = 2;
+    kvt_ok(kv_codec_slot_pack(&c, &a.s, &a.codes, a.slot, &err), &err);
+    assert_memory_equal(a.slot, header, 40);
+    const uint32_t tag = kv_codec_table_tag(c.params.level, 3), flags = 250000u | 1u << 30;
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(a.slot[40 + i], tag >> (8 * i) & 0xFF);
+        assert_int_equal(a.slot[44 + i], flags >> (8 * i) & 0xFF);
     }
-    json_t *index = json_load_file(VECTORS "/index.json", 0, NULL);
-    const json_t *cases = json_object_get(index, "cases");
-    for (size_t i = 0; i < json_array_size(cases); i++) {
-        const json_t *one = json_array_get(cases, i);
-        if (json_object_get(one, "slot") == NULL) continue;
-        if (check_case(one) == 1)
-            images++;
-        else
-            overflows++;
-    }
-    json_decref(index);
-    assert_int_equal(images, 9);
-    assert_int_equal(overflows, 1);
+    assert_memory_equal(a.slot + a.l.seg_id, ids, sizeof ids);
+    assert_memory_equal(a.slot + a.l.t, t, sizeof t);
+    assert_int_equal(a.slot[a.l.counts + 2], 2);
+    assert_memory_equal(a.slot + a.l.entries, entries, sizeof entries);
+    for (int64_t i = a.l.entries + 8; i < a.l.total; i++) assert_int_equal(a.slot[i], 0);
+    free_block(&a);
+}
+
+static void test_table_tag(void **state)
+{
+    static const float levels[2] = {0.0F, 1.0F};
+    static const uint8_t bytes[8] = {0, 0, 0, 0, 0, 0, 0x80, 0x3F};
+    uint32_t tag = 0x811C9DC5u;
+    (void)state;
+    for (size_t i = 0; i < sizeof bytes; i++) tag = (tag ^ bytes[i]) * 0x01000193u;
+    assert_int_equal(kv_codec_table_tag(levels, 1), tag);
+    assert_int_not_equal(kv_codec_table_tag(kv_codec_levels(3), 3), kv_codec_table_tag(kv_codec_levels(2), 2));
 }
 
 int main(void)
@@ -524,7 +492,8 @@ int main(void)
         cmocka_unit_test(test_random_bytes_never_harm),
         cmocka_unit_test(test_a_slot_describes_itself),
         cmocka_unit_test(test_peek_refuses),
-        cmocka_unit_test(test_published_images),
+        cmocka_unit_test(test_known_bytes),
+        cmocka_unit_test(test_table_tag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -316,6 +316,33 @@ static void test_an_error_loses_nothing(void **state)
     free(rows);
 }
 
+/* The first block of a group fits and the second does not: nothing of the group counts. */
+static void test_half_a_group_is_nothing(void **state)
+{
+    kv_err err = {0};
+    int seen = 0;
+    (void)state;
+    uint16_t *rows = make_rows(2 * BLOCK, 12);
+    kv_codec_stream_config c = config_of(KV_CODEC_KV1_SHARED);
+    for (float t = 0.5F; t < 2.5F; t += 0.01F) { /* some threshold parts the two */
+        c.half[0].slot.params.threshold = t;
+        kv_codec_stream *s = stream_of(&c);
+        put(s, 1, 0, rows, 2 * BLOCK);
+        if (kv_codec_stream_finish(s, 1, 1, 0, &err) != KV_OK && strstr(err.text, ": block 1") != NULL) {
+            const kv_codec_stream_stats *st = kv_codec_stream_stats_view(s, 0);
+            const int64_t head = strtol(strstr(err.text, "head ") + 5, NULL, 10);
+            assert_int_equal(st->blocks, 2 * head); /* of the heads before it */
+            assert_int_equal(st->values, st->blocks * BLOCK * 8);
+            assert_true(read_error(s, 1, 0, rows, 0, 2 * BLOCK) < 0.2);
+            seen++;
+        }
+        kv_err_clear(&err);
+        kv_codec_stream_free(s);
+    }
+    assert_true(seen > 0);
+    free(rows);
+}
+
 static void test_load_and_stats(void **state)
 {
     enum { T = 3 * BLOCK + 5 };
@@ -413,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_many_sequences),
         cmocka_unit_test(test_whitening),
         cmocka_unit_test(test_an_error_loses_nothing),
+        cmocka_unit_test(test_half_a_group_is_nothing),
         cmocka_unit_test(test_load_and_stats),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_memory_runs_out),
