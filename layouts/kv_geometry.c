@@ -82,19 +82,6 @@ void kv_geometry_print(const kv_geometry *g, char text[KV_GEOMETRY_TEXT])
              g->tokens, g->kv_heads, g->head_dim, dv, kv_elem_name(g->element));
 }
 
-json_t *kv_geometry_json_new(const kv_geometry *g)
-{
-    json_t *o =
-        json_pack("{s:I,s:I,s:I,s:I,s:s}", "layers", (json_int_t)g->layers, "tokens", (json_int_t)g->tokens, "kv_heads",
-                  (json_int_t)g->kv_heads, "head_dim", (json_int_t)g->head_dim, "element", kv_elem_name(g->element));
-    if (o != NULL && g->head_dim_v != g->head_dim &&
-        json_object_set_new(o, "head_dim_v", json_integer((json_int_t)g->head_dim_v)) != 0) {
-        json_decref(o);
-        return NULL;
-    }
-    return o;
-}
-
 bool kv_geometry_equal(const kv_geometry *a, const kv_geometry *b)
 {
     return a->layers == b->layers && a->tokens == b->tokens && a->kv_heads == b->kv_heads &&

@@ -143,6 +143,9 @@ if [ -z "$quick" ]; then
     fi
     section "batch scripts on a Slurm of our own"
     slurm dev
+    section "kernels for every architecture, and on a GPU if there is one"
+    script build/kernels tests/build/kernels.sh
+    script device_check tests/device_check.sh
     section "build as a plain user"
     script build/plain_user tests/build/plain_user.sh
 fi

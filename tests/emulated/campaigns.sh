@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# campaigns.sh PROGRAM [MPIRUN]: whole campaigns by kvgrid-emulated, on the CPU and on the emulated GPU: byte-identical
+# bodies, certificates that say "emulated" and are refused for it, and the errors about which rank has which GPU.
+set -u -o pipefail
+program=$1 mpirun=${2:-mpirun}
+root=$(readlink -f -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../..")
+. "$root/jobs/deps.sh"
+kv_mpi_env
+export ASAN_OPTIONS=detect_leaks=0
+unset KV_EMU_DEVICES KV_EMU_DRIVER SLURM_NTASKS SLURM_STEP_NUM_TASKS PMI_SIZE OMPI_COMM_WORLD_SIZE
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+broken()
+{
+    echo "campaigns.sh: $*"
+    cat "$work/out" "$work/err"
+    exit 1
+}
+run() # ARGS...: exit code in $rc
+{
+    "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+    rc=$?
+}
+ranks() # N ARGS...
+{
+    local n=$1
+    shift
+    timeout -k 5 120 "$mpirun" --oversubscribe -n "$n" "$program" "$@" >"$work/out" 2>"$work/err" </dev/null
+    rc=$?
+}
+body() { sed -n 's/.*"body_digest":"\([0-9a-f]*\)".*/\1/p' "$1"; }
+wants() # CODE TEXT...: exit code, and all texts on stderr
+{
+    local code=$1 text
+    shift
+    [ $rc -eq "$code" ] || broken "exit code $rc, not $code"
+    for text in "$@"; do grep -qE -- "$text" "$work/err" || broken "stderr does not say: $text"; done
+}
+
+run keygen "$work/key"
+published=$root/jobs/campaigns/published.json
+common=(--key "$work/key" --progress none)
+
+for campaign in "$published" "$root/tests/emulated/odd_shapes.json"; do
+    for device in cpu cuda; do
+        run run "$campaign" --device $device -o "$work/$device.json" "${common[@]}"
+        wants 0
+    done
+    [ -n "$(body "$work/cpu.json")" ] || broken "no digest"
+    [ "$(body "$work/cpu.json")" = "$(body "$work/cuda.json")" ] || broken "$campaign: the bodies differ"
+    grep -q '"device":"emulated"' "$work/cuda.json" || broken "the device is not called emulated"
+    ! grep -q '"device":"cuda"' "$work/cuda.json" || broken "something calls itself cuda"
+done
+run run "$published" --device cuda -o "$work/cuda.json" "${common[@]}"
+[ "$(body "$work/cuda.json")" = 15600014fa0773db36b59f2f2f47676f90c877a0f7a8183947a31d02d56f0078 ] || broken "not the published body"
+
+run verify "$work/cuda.json" --trust "$work/key.pub"
+wants 4 'emulated device; --allow-emulated'
+run verify "$work/cuda.json" --trust "$work/key.pub" --allow-emulated
+wants 0
+run run "$published" --device cuda --require device=cuda -o "$work/x.json" "${common[@]}"
+wants 5 '--require device=cuda: rank 0 has emulated'
+
+# which rank has which GPU
+KV_EMU_DEVICES='' run run "$published" --device cuda -o "$work/x.json" "${common[@]}"
+wants 5 '--device cuda: this process sees no GPU'
+KV_EMU_DEVICES='' run run "$published" -o "$work/auto.json" "${common[@]}"
+wants 0
+grep -q '"device":"cpu"' "$work/auto.json" || broken "auto without a GPU is not the CPU"
+KV_EMU_DRIVER=old run run "$published" --device cuda -o "$work/x.json" "${common[@]}"
+wants 5 'driver is too old' '13\.0' '11\.4'
+KV_EMU_DRIVER=old run run "$published" -o "$work/auto.json" "${common[@]}"
+wants 0 'computing on the CPU: .*too old'
+[ ! -e "$work/x.json" ] || broken "a refused run left a certificate"
+
+if ! command -v "$mpirun" >/dev/null 2>&1; then
+    echo "no $mpirun: one rank alone was looked at"
+    exit 77
+fi
+ranks 2 run "$published" --device cuda -o "$work/x.json" "${common[@]}"
+wants 5 'ranks 0 and 1 on .* would share GPU-656d756c-6174-6564-0000-000000000000' '--share-gpu'
+ranks 2 run "$published" --device cuda --share-gpu -o "$work/shared.json" "${common[@]}"
+wants 0
+KV_EMU_DEVICES=0,1 ranks 2 run "$published" --device cuda -o "$work/two.json" "${common[@]}"
+wants 0
+grep -q '000000000001' "$work/two.json" || broken "the second rank has not the second GPU"
+for cert in shared two; do
+    [ "$(body "$work/$cert.json")" = "$(body "$work/cuda.json")" ] || broken "two ranks, another body"
+done
+
+ranks 1 bench --device cuda --geometry L=1,T=64,H=2,D=16,e=f16 --pairs 'sglang->llamacpp' --repeat 1 --format json
+wants 0
+grep -q '"device": *"emulated"' "$work/out" || broken "bench does not say where it ran"
+exit 0
