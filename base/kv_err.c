@@ -1,16 +1,10 @@
 /* First-cause error records and the names of the codes. */
 #include "base/kv_base.h"
+#include "base/kv_text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* One error, one line, whatever a file name holds. */
-static void one_line(char *text)
-{
-    for (char *c = text; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
-}
 
 kv_rc kv_err_set(kv_err *err, kv_rc rc, const char *func, int line, const char *fmt, ...)
 {
@@ -22,7 +16,7 @@ kv_rc kv_err_set(kv_err *err, kv_rc rc, const char *func, int line, const char *
     va_start(ap, fmt);
     vsnprintf(err->text, sizeof err->text, fmt, ap);
     va_end(ap);
-    one_line(err->text);
+    kv_text_tame(err->text); /* one line, whatever a file name or a document holds */
     return rc;
 }
 
@@ -37,7 +31,7 @@ void kv_err_prefix(kv_err *err, const char *fmt, ...)
     va_end(ap);
     size_t used = strlen(err->text);
     snprintf(err->text + used, sizeof err->text - used, ": %s", old);
-    one_line(err->text);
+    kv_text_tame(err->text); /* one line, whatever a file name or a document holds */
 }
 
 void kv_err_clear(kv_err *err)

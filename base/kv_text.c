@@ -1,5 +1,7 @@
 #include "base/kv_text.h"
 
+#include <string.h>
+
 bool kv_text_hides(uint32_t c)
 {
     static const uint32_t ranges[][2] = {{0x00, 0x1F},     {0x7F, 0x9F},     {0xAD, 0xAD},      {0x61C, 0x61C},
@@ -37,4 +39,22 @@ size_t kv_text_find_hidden(const char *s, size_t n, uint32_t *code_point)
         return i;
     }
     return n;
+}
+
+/* Whether the character of len bytes is one that UTF-8 may hold, in its shortest form. */
+static bool is_proper(uint32_t c, size_t len)
+{
+    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
+    return len == 1 ? c < 0x80 : c >= least[len] && c <= 0x10FFFF && (c < 0xD800 || c > 0xDFFF);
+}
+
+void kv_text_tame(char *s)
+{
+    const size_t n = strlen(s);
+    size_t len;
+    for (size_t i = 0; i < n; i += len) {
+        const uint32_t c = character((const unsigned char *)s + i, n - i, &len);
+        if (is_proper(c, len) && !kv_text_hides(c)) continue;
+        memset(s + i, '?', len);
+    }
 }

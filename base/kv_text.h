@@ -13,4 +13,8 @@ bool kv_text_hides(uint32_t code_point);
  * nothing is said. *code_point (may be NULL) is the character. */
 size_t kv_text_find_hidden(const char *s, size_t n, uint32_t *code_point);
 
+/* Puts '?' in the place of every byte of such a character, and of every byte that is no whole UTF-8 character: what is
+ * told to people or written as JSON may quote hostile bytes. */
+void kv_text_tame(char *s);
+
 #endif

@@ -1,4 +1,5 @@
 /* Faults and how they are told. */
+#include "base/kv_text.h"
 #include "certs/kv_json.h"
 #include "certs/kv_verify_int.h"
 
@@ -75,7 +76,13 @@ void kv_vf_fault(kv_vf *v, kv_hcode code, const char *path, const char *expected
     }
     kv_fault f = {code, kv_strdup(path), kv_strdup(expected), kv_strdup(actual)};
     r->faults[r->n_faults++] = f;
-    if (f.path == NULL || f.expected == NULL || f.actual == NULL) kv_vf_no_memory(v);
+    if (f.path == NULL || f.expected == NULL || f.actual == NULL) {
+        kv_vf_no_memory(v);
+        return;
+    }
+    kv_text_tame(f.path); /* they quote the document */
+    kv_text_tame(f.expected);
+    kv_text_tame(f.actual);
 }
 
 bool kv_vf_want_text(kv_vf *v, kv_hcode code, const char *path, const char *want, const json_t *value)

@@ -44,11 +44,37 @@ static void text__says_nothing_of_malformed_bytes(void **state)
     assert_int_equal(kv_text_find_hidden("\xFF\xE2\x80\x8B", 4, NULL), 1);
 }
 
+static void text__tamed_is_one_line_of_proper_utf8(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {{"plain", "plain"},
+                                           {"two\nlines\t", "two?lines?"},
+                                           {"C1 \xC2\x8B here", "C1 ?? here"},
+                                           {"cut \xE2\x82", "cut ??"},
+                                           {"\xE2\x82\xAC and \xC3\xA9", "\xE2\x82\xAC and \xC3\xA9"},
+                                           {"long \xC0\xAF \xE0\x80\x80", "long ?? ???"},
+                                           {"half \xED\xA0\x80", "half ???"},
+                                           {"far \xF7\xBF\xBF\xBF", "far ????"},
+                                           {"\x80\x8B\xFF", "???"},
+                                           {"turn \xE2\x80\xAE", "turn ???"},
+                                           {"", ""}};
+    for (size_t i = 0; i < KVT_COUNT(cases); i++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s", cases[i][0]);
+        kv_text_tame(text);
+        assert_string_equal(text, cases[i][1]);
+    }
+    kv_err err = {0};
+    (void)KV_FAIL(&err, KV_EFORMAT, "near \xC2\x8B");
+    assert_string_equal(err.text, "near ??");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text__finds_every_hidden_character_and_no_other),
         cmocka_unit_test(text__says_nothing_of_malformed_bytes),
+        cmocka_unit_test(text__tamed_is_one_line_of_proper_utf8),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }
