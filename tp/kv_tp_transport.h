@@ -103,6 +103,12 @@ void kv_tp_hub_free(kv_tp_hub *h);
 /* The transport of rank `rank`, used by one thread. */
 kv_rc kv_tp_local_new(kv_tp_hub *h, int32_t rank, double timeout_s, kv_tp_transport **out, kv_err *err) KV_MUST_USE;
 
+/* What one rank does; its device must be its own. */
+typedef kv_rc (*kv_tp_part)(void *ctx, kv_tp_transport *t, kv_err *err);
+/* Runs `part` as each rank of a group of n, in threads, to the end of all. The error is that of a rank that knows a
+ * cause. part must not call MPI. */
+kv_rc kv_tp_play(int32_t n, double timeout_s, kv_tp_part part, void *ctx, kv_err *err) KV_MUST_USE;
+
 /* ---- mpi --------------------------------------------------------------------------------- */
 
 typedef struct kv_tp_world kv_tp_world;

@@ -2,8 +2,6 @@
 #ifndef KV_TP_TEST_H
 #define KV_TP_TEST_H
 
-#include <pthread.h>
-
 #include "tests/kv_test.h"
 #include "tp/kv_tp.h"
 #include "tp/kv_tp_move.h"
@@ -12,29 +10,23 @@
 #define KVT_TP_FILL 0x3555U
 
 typedef struct {
-    kv_tp_hub *hub;
-    int32_t rank;
-    double timeout_s;
     void (*work)(void *ctx, int32_t rank, kv_tp_transport *t, kv_device *dev, kv_rc *rc, kv_err *err);
     void *ctx;
     kv_rc rc;
     kv_err err;
 } kvt_tp_rank;
 
-static inline void *kvt_tp_thread(void *arg)
+static inline kv_rc kvt_tp_part(void *ctx, kv_tp_transport *t, kv_err *err)
 {
-    kvt_tp_rank *me = arg;
-    kv_tp_transport *t = NULL;
+    kvt_tp_rank *me = (kvt_tp_rank *)ctx + t->rank;
     kv_device *dev = NULL;
-    me->rc = kv_tp_local_new(me->hub, me->rank, me->timeout_s, &t, &me->err);
-    if (me->rc == KV_OK) me->rc = kv_device_cpu_new(&dev, &me->err);
+    me->rc = kv_device_cpu_new(&dev, &me->err);
     if (me->rc == KV_OK)
-        me->work(me->ctx, me->rank, t, dev, &me->rc, &me->err);
+        me->work(me->ctx, t->rank, t, dev, &me->rc, &me->err);
     else
         kv_tp_abort(t, me->rc, me->err.text);
     if (dev != NULL) dev->ops->close(dev);
-    kv_tp_close(t);
-    return NULL;
+    return me->rc == KV_OK ? KV_OK : KV_FAIL(err, me->rc, "%s", me->err.text);
 }
 
 /* Runs n ranks to their end; rank[r] holds how each ended. */
@@ -42,16 +34,13 @@ static inline void kvt_tp_group(int32_t n, double timeout_s, kvt_tp_rank *rank,
                                 void (*work)(void *, int32_t, kv_tp_transport *, kv_device *, kv_rc *, kv_err *),
                                 void *ctx)
 {
-    pthread_t thread[KV_TP_RANKS_MAX];
-    kv_tp_hub *hub = NULL;
     kv_err err = {0};
-    kvt_ok(kv_tp_hub_new(n, &hub, &err), &err);
-    for (int32_t r = 0; r < n; r++) {
-        rank[r] = (kvt_tp_rank){.hub = hub, .rank = r, .timeout_s = timeout_s, .work = work, .ctx = ctx};
-        assert_int_equal(pthread_create(&thread[r], NULL, kvt_tp_thread, &rank[r]), 0);
-    }
-    for (int32_t r = 0; r < n; r++) assert_int_equal(pthread_join(thread[r], NULL), 0);
-    kv_tp_hub_free(hub);
+    kv_rc worst = KV_OK;
+    for (int32_t r = 0; r < n; r++) rank[r] = (kvt_tp_rank){.work = work, .ctx = ctx};
+    const kv_rc rc = kv_tp_play(n, timeout_s, kvt_tp_part, rank, &err);
+    for (int32_t r = 0; r < n; r++)
+        if (rank[r].rc != KV_OK && (worst == KV_OK || worst == KV_EPEER)) worst = rank[r].rc;
+    assert_int_equal(rc, worst); /* the outcome of all is that of the first that knows a cause */
 }
 
 /* ---- moves ------------------------------------------------------------------------------- */
