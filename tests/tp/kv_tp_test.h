@@ -56,13 +56,14 @@ typedef struct {
     kvt_tp_move *move;
     int32_t rank;
     kv_tp_transport *t;
+    int arrived;
 } kvt_tp_at;
 
 static inline void kvt_tp_move_rank(void *ctx, int32_t rank, kv_tp_transport *t, kv_device *dev, kv_rc *rc, kv_err *err)
 {
     kvt_tp_move *m = ctx;
     kv_tp_spec s = m->spec;
-    kvt_tp_at at = {m, rank, t};
+    kvt_tp_at at = {m, rank, t, 0};
     s.transport = t;
     s.device = dev;
     s.hook = m->hook;

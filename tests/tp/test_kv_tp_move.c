@@ -240,6 +240,43 @@ static void move__converts(void **state)
     kv_catalogue_free(&c);
 }
 
+/* What a result says, it can also deny: one byte too many, one bit of a cached value in the token leg, one in a
+ * payload, one on the way back. */
+static void deny(void *ctx, kv_tp_point point, void *data)
+{
+    kvt_tp_at *at = ctx;
+    const uint64_t which = at->move->spec.seed;
+    if (which == 1 && point == KV_TP_AT_PAYLOAD && at->rank == 1) at->t->received_bytes++;
+    if (point != KV_TP_AT_ARRIVED || at->rank != 0) return;
+    at->arrived++; /* rank 0 of 2 -> 1: the payload there, then back, then the tokens there */
+    if (which >= 2 && (uint64_t)at->arrived == which - 1) ((unsigned char *)kv_image_host_view(data))[8] ^= 2;
+}
+
+static void move__can_fail(void **state)
+{
+    (void)state;
+    static kvt_tp_move m;
+    kv_layout *l = kvt_layout("a sep k=T.H.D v=T.H.D");
+    const kv_geometry g = kvt_geometry("L=1,T=5,H=2,D=6,e=f16");
+    m.hook = deny;
+    for (uint64_t which = 0; which <= 4; which++) {
+        m.spec = kvt_tp_spec(l, 2, l, 1, &g);
+        m.spec.seed = which;
+        m.spec.payloads = 1;
+        const kv_tp_result *r = moved(&m);
+        assert_int_equal(r->minimal, which != 1);
+        assert_int_equal(r->observed[KV_TP_FORWARD], which != 2);
+        assert_int_equal(r->gather_agrees, which != 2);
+        assert_int_equal(r->observed[KV_TP_IDENTICAL], which != 2 && which != 3);
+        assert_int_equal(r->diff_positions, which == 2 || which == 3);
+        assert_int_equal(r->observed[KV_TP_DIFF_IS_PADDING], which != 2 && which != 3);
+        assert_int_equal(r->observed[KV_TP_TOKENS], which != 4);
+        assert_int_equal(memcmp(r->logits_digest, r->reference_digest, sizeof r->logits_digest) == 0, which != 4);
+    }
+    m.hook = NULL;
+    kv_layout_free(l);
+}
+
 static void move__frontiers(void **state)
 {
     (void)state;
@@ -327,6 +364,7 @@ int main(void)
         cmocka_unit_test(move__d2),
         cmocka_unit_test(move__in_rounds),
         cmocka_unit_test(move__converts),
+        cmocka_unit_test(move__can_fail),
         cmocka_unit_test(move__frontiers),
         cmocka_unit_test(move__needs_its_ranks),
         cmocka_unit_test(move__survives_every_allocation_failure),
