@@ -16,10 +16,14 @@ typedef struct {
     uint32_t fill;
 } move_args;
 
-/* Shared memory of a block: the tile, and where each thread's vectors go, which would take its registers. */
+/* Where each thread's vectors go: in shared memory, for it would take its registers. */
+typedef struct {
+    int64_t at[KV_TILE_VECTORS][KV_TILE_THREADS];
+} places;
+
 typedef struct {
     unsigned char byte[KV_TILE_BYTES];
-    int64_t to[KV_TILE_VECTORS][KV_TILE_THREADS];
+    places to;
 } __attribute__((aligned(16))) tile_bytes;
 
 /* Registers of one vector. */
@@ -117,15 +121,15 @@ static __device__ __noinline__ void move_edge(const kv_tile_plan &p, const tile_
 }
 
 /* Tiles from register to register. */
-static __device__ void move_direct(const kv_tile_plan &p, const unsigned char *src, unsigned char *dst)
+static __device__ void move_direct(const kv_tile_plan &p, const unsigned char *src, unsigned char *dst, places &to)
 {
     const int32_t vectors = p.elements * p.element_bytes / 16;
-    int64_t from[KV_TILE_VECTORS], to[KV_TILE_VECTORS];
+    int64_t from[KV_TILE_VECTORS];
 #pragma unroll
     for (int k = 0; k < KV_TILE_VECTORS; k++) {
         const int32_t n = ((int32_t)threadIdx.x + k * KV_TILE_THREADS) * (16 / p.element_bytes);
         from[k] = place(p, n, false, IN_SOURCE);
-        to[k] = place(p, n, false, IN_DESTINATION);
+        to.at[k][threadIdx.x] = place(p, n, false, IN_DESTINATION);
     }
     for (int64_t tile = blockIdx.x; tile < p.tiles - (KV_CUDA_PLANT == 3); tile += gridDim.x) {
         const tile_start x = start_of(p, tile);
@@ -139,7 +143,8 @@ static __device__ void move_direct(const kv_tile_plan &p, const unsigned char *s
             if ((int32_t)threadIdx.x + k * KV_TILE_THREADS < vectors) r[k] = *(const uint4 *)(src + x.src + from[k]);
 #pragma unroll
         for (int k = 0; k < KV_TILE_VECTORS; k++)
-            if ((int32_t)threadIdx.x + k * KV_TILE_THREADS < vectors) *(uint4 *)(dst + x.dst + to[k]) = r[k];
+            if ((int32_t)threadIdx.x + k * KV_TILE_THREADS < vectors)
+                *(uint4 *)(dst + x.dst + to.at[k][threadIdx.x]) = r[k];
     }
 }
 
@@ -190,7 +195,8 @@ static __device__ inline void store_tile(const kv_tile_plan &p, const tile_bytes
 #pragma unroll
     for (int k = 0; k < KV_TILE_VECTORS; k++) {
         const int32_t i = (int32_t)threadIdx.x + k * KV_TILE_THREADS;
-        if (i < vectors) *(vector *)(dst + tile.to[k][threadIdx.x]) = *(const vector *)(tile.byte + swizzle(i * BYTES));
+        if (i < vectors)
+            *(vector *)(dst + tile.to.at[k][threadIdx.x]) = *(const vector *)(tile.byte + swizzle(i * BYTES));
     }
 }
 
@@ -204,7 +210,7 @@ static __device__ void move_tiles(const kv_tile_plan &p, const unsigned char *sr
         const int32_t i = (int32_t)threadIdx.x + k * KV_TILE_THREADS;
         from[k] = place(p, i * (p.load_bytes / p.element_bytes), true, IN_SOURCE);
         in[k] = (int32_t)place(p, i * (p.load_bytes / p.element_bytes), true, IN_TILE);
-        tile.to[k][threadIdx.x] = place(p, i * (p.store_bytes / p.element_bytes), false, IN_DESTINATION);
+        tile.to.at[k][threadIdx.x] = place(p, i * (p.store_bytes / p.element_bytes), false, IN_DESTINATION);
     }
     for (int64_t at = blockIdx.x; at < p.tiles - (KV_CUDA_PLANT == 3); at += gridDim.x) {
         const tile_start x = start_of(p, at);
@@ -270,12 +276,13 @@ static __device__ void fill_slack(const move_args &a, int half, unsigned char *d
  *   src, dst  images, device, 16-byte aligned
  * Row y of blocks moves half first + y (K, V); the padding is `fill`'s, so every position of dst is written exactly once. A
  * thread works out where its vectors lie in a tile once and then only adds where the tile begins; up to four loads of 16
- * bytes are in flight. Two kernels, since the direct way needs fewer registers and no shared memory; `first` is the half
+ * bytes are in flight. Two kernels, since the direct way needs less of everything; `first` is the half
  * of row 0. 256 threads, any number of blocks in x. Twin: kv_cpu_translate. Bit-exact. */
 static __global__ void __launch_bounds__(KV_TILE_THREADS, 3)
     translate_direct(const unsigned char *src, unsigned char *dst, const __grid_constant__ move_args a, int first)
 {
-    move_direct(a.half[first + (int)blockIdx.y], src, dst);
+    KV_CUDA_SHARED(places, to);
+    move_direct(a.half[first + (int)blockIdx.y], src, dst, to);
 }
 
 static __global__ void __launch_bounds__(KV_TILE_THREADS, 3)

@@ -13,7 +13,8 @@ if [ ${#archs[@]} -eq 0 ]; then
     IFS=';' read -r -a archs < <(sed -n 's/^set(KV_CUDA_ARCHS "\([^"]*\)".*/\1/p' "$root/CMakeLists.txt")
 fi
 [ ${#archs[@]} -gt 0 ] || { echo "CMakeLists.txt names no architecture"; exit 1; }
-fast='translate|compare|diff_add|score|weigh' # probe walks digits in local memory, which is no spill
+fast='translate|probe|compare|diff_add|score|weigh'
+allowed=8 # bytes: one 64-bit number, kept aside across a loop
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
@@ -44,8 +45,8 @@ printf '%-8s %-28s %9s %6s %6s %7s\n' arch kernel registers stack spills shared
 while read -r arch name used stack spill shared; do
     short=$(printf '%s' "$name" | sed -E 's/^_Z[0-9]*//; s/(ILi([0-9]+)E)?E?v?(P|l|8kv|3leg).*$/\1/; s/ILi([0-9]+)E/<\1>/')
     printf '%-8s %-28s %9s %6s %6s %7s\n' "$arch" "$short" "$used" "$stack" "$spill" "$shared"
-    if [[ $short =~ ^($fast) ]] && [ "$spill" -gt 0 ]; then echo "sm: $short spills $spill bytes on $arch"; rc=1; fi
+    if [[ $short =~ ^($fast) ]] && [ "$spill" -gt $allowed ]; then echo "$short spills $spill bytes on $arch"; rc=1; fi
 done <"$work/all"
 [ -s "$work/all" ] || { echo "no kernel was compiled"; rc=1; }
-[ $rc -eq 0 ] && echo "${#archs[@]} architectures, $(wc -l <"$work/all") kernels, no warning, no spill where speed counts"
+[ $rc -eq 0 ] && echo "${#archs[@]} architectures, $(wc -l <"$work/all") kernels, no warning, no spill over $allowed bytes where speed counts"
 exit $rc

@@ -80,9 +80,10 @@ struct shared_part {
     uint64_t epoch; /* of the block that it was filled for */
 };
 
-static std::vector<thread> threads;
-static std::vector<kv_fiber *> idle;
-static std::map<const void *, shared_part> parts;
+/* these live to the end: the leak check looks after destructors ran */
+static std::vector<thread> &threads = *new std::vector<thread>;
+static std::vector<kv_fiber *> &idle = *new std::vector<kv_fiber *>;
+static std::map<const void *, shared_part> &parts = *new std::map<const void *, shared_part>;
 static size_t current;
 static unsigned count; /* threads of the block */
 static uint64_t epoch;
