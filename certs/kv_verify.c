@@ -88,6 +88,7 @@ static void check_content(kv_vf *v)
     const bool spec = kv_vf_spec(v);
     const bool geometries = kv_vf_geometries(v);
     if (geometries) kv_vf_bindings(v);
+    if (geometries) kv_vf_sections_place(v);
     if (geometries && spec) kv_vf_method(v);
     if (!kv_vf_rows(v, spec && geometries)) return;
     kv_vf_missing(v);
@@ -145,6 +146,7 @@ static void free_state(kv_vf *v)
     kv_free(v->geometries);
     kv_free(v->campaign.pairs);
     kv_free(v->campaign.tails);
+    kv_free(v->campaign.study.first);
     kv_free(v->references.entry);
     kv_free(v->failures.entry);
     kv_vf_cells_free(&v->cells);

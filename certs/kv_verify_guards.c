@@ -9,12 +9,24 @@ enum { CONTROLS, CHECKS, LIMITS, LISTS };
 static const char *const lists[LISTS] = {"controls", "checks", "known_limits"};
 static const char *const flags[LISTS] = {"passed", "passed", "demonstrated"};
 
+#define CODEC_CHECK "codec_agrees" /* stands there exactly where the campaign has such rows */
+
+static bool has_codec(const kv_vf *v)
+{
+    const json_t *spec = json_object_get(json_object_get(v->doc, "campaign"), "spec");
+    return json_object_get(spec, "codec") != NULL || json_object_get(spec, "attribution") != NULL;
+}
+
 /* The i-th name that the list must hold; NULL behind the last. */
 static const char *required_name(const kv_vf *v, int list, size_t i)
 {
+    size_t n = 0;
     switch (list) {
     case CONTROLS: return v->required->controls[i].name;
-    case CHECKS: return v->required->checks[i];
+    case CHECKS:
+        while (v->required->checks[n] != NULL) n++;
+        if (i == n) return has_codec(v) ? CODEC_CHECK : NULL;
+        return i < n ? v->required->checks[i] : NULL;
     default: return v->required->known_limits[i];
     }
 }
@@ -72,23 +84,45 @@ void kv_vf_guards(kv_vf *v)
 
 /* ---- checks that follow from rows and controls ------------------------------------------------ */
 
-void kv_vf_note_checks(kv_vf *v, const json_t *row, const kv_vf_cell *cell, const kv_vf_bound bound[2],
-                       kv_verdict claimed)
+/* A row of check codec or attribution that ran: whether it agrees with its reference. What its other observations say is a
+ * finding. */
+static void note_codec(kv_vf_seen *s, const kv_vf_derived *d)
+{
+    const bool codec = d->cell->check == KV_VF_CODEC;
+    const json_t *observations = json_object_get(d->row, "observations");
+    const int last = codec ? KV_CODEC_OBS_TOKENS : KV_STUDY_OBS_FINITE;
+    if (codec)
+        s->stored++;
+    else
+        s->studied++;
+    s->measured = s->measured || !codec || d->g->tokens > 0;
+    for (int o = 0; o < last; o++)
+        if (!json_is_true(json_object_get(observations, kv_vf_obs_name(d->cell->check, o)))) s->codec_disagrees = true;
+}
+
+void kv_vf_note_checks(kv_vf *v, const kv_vf_derived *d, kv_verdict claimed)
 {
     kv_vf_seen *s = &v->seen;
-    const kv_vf_geometry *g = &v->geometries[cell->geometry];
-    const json_t *proof = json_object_get(row, "proof"), *reference = json_object_get(proof, "reference_tokens");
+    const kv_vf_geometry *g = d->g;
+    const kv_vf_bound *bound = d->bound;
+    const json_t *proof = json_object_get(d->row, "proof"), *reference = json_object_get(proof, "reference_tokens");
+    const json_t *tokens = json_object_get(json_object_get(d->row, "observations"), kv_obs_name(KV_OBS_TOKENS));
     const bool token = claimed == KV_VERDICT_EXACT_TOKEN, exact = token || claimed == KV_VERDICT_EXACT_BYTE;
     if (!exact && claimed != KV_VERDICT_NOT_EXACT) return;
-    s->ran++;
-    if (json_is_true(json_object_get(json_object_get(row, "observations"), kv_obs_name(KV_OBS_TOKENS)))) s->decoded++;
+    if (d->cell->check == KV_VF_CODEC || d->cell->check == KV_VF_ATTRIBUTION) {
+        note_codec(s, d);
+    } else {
+        s->ran++;
+        if (json_is_true(tokens)) s->decoded++;
+    }
+    if (d->cell->check == KV_VF_ATTRIBUTION) return; /* no token leg */
     if (g->tokens > 0) s->has_tokens = true;
     for (size_t i = 1; g->tokens > 0 && i < json_array_size(reference); i++)
         if (!json_equal(json_array_get(reference, i), json_array_get(reference, 0))) s->reference_varies = true;
     if (!exact || !bound[0].exists) return;
     const int64_t unread = (bound[0].native - bound[0].elements) * (g->layers / bound[0].unit_layers);
     const int64_t diff = kv_vf_number(proof, "roundtrip_diff_positions");
-    const bool shows = unread > 0 && strcmp(v->campaign.tails[cell->tail], "zero") != 0;
+    const bool shows = unread > 0 && strcmp(d->tail, "zero") != 0;
     if (token != shows) s->class_is_not_padding = true;
     if (token && (diff != unread || diff == 0)) s->differs_elsewhere = true;
 }
@@ -121,6 +155,7 @@ void kv_vf_checks(kv_vf *v)
     } derived[] = {
         {"token_class_is_unread_padding", !s->class_is_not_padding},
         {"token_identical_means_padding_only", !s->differs_elsewhere},
+        {CODEC_CHECK, !s->codec_disagrees},
         {"reference_sequence_not_degenerate", s->reference_varies || !s->has_tokens},
         {"claimed_vocabulary_exercised", claims_occur(v, "words")},
         {"claimed_frontier_codes_reached", claims_occur(v, "frontier_codes")},

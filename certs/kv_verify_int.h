@@ -4,6 +4,7 @@
 
 #include "certs/kv_hash.h"
 #include "certs/kv_verify.h"
+#include "certs/kv_verify_points.h"
 
 #include <jansson.h>
 
@@ -122,12 +123,16 @@ typedef struct {
     bool exhaustive;      /* values: every bit pattern, not payloads */
     const json_t *claims; /* or NULL */
     const json_t *floors; /* or NULL */
+    kv_vf_codec_section codec;
+    kv_vf_study_section study;
     uint64_t part, parts; /* this certificate is part `part` (from 1) of `parts`; 1 of 1 for the whole */
 } kv_vf_campaign;
 
-/* What a row is of. */
+/* What a row is of. Of other checks than pair: src is the place among the check's cells at that geometry, dst and tail are 0. */
 typedef struct {
     uint32_t geometry, src, dst, tail;
+    kv_vf_check check;
+    kv_vf_point point; /* of a cell that a row was found to be of */
 } kv_vf_cell;
 
 /* Cells that have a row, with the first of their rows (kv_verify_cells.c). Initialise with {0}. */
@@ -143,12 +148,16 @@ typedef struct {
     bool has_tokens, reference_varies;
     bool class_is_not_padding; /* an exact row in the wrong class for its padding and tail */
     bool differs_elsewhere;    /* an EXACT_TOKEN row that differs in other than all of its unread padding */
+    int64_t stored, studied;   /* rows of check codec and attribution; not among ran */
+    bool measured;             /* one of them of at least one row of a head, or of a study */
+    bool codec_disagrees;      /* one of them differs from its reference */
+    bool check[KV_VF_CHECK_COUNT];
 } kv_vf_seen;
 
 /* The reference decodes of the geometry that the rows are at (kv_verify_reference.c). Initialise with {0}. */
 typedef struct {
-    int64_t first_head, heads;
-    bool latent, has_tokens, has_digest;
+    int64_t what[3]; /* what is decoded: first head, heads, latent or not; payload; recipe */
+    bool has_tokens, has_digest;
     size_t tokens_row, digest_row; /* that said it first */
     uint8_t tokens[KV_CERT_DECODE_STEPS];
     char digest[KV_HASH_HEX];
@@ -157,7 +166,15 @@ typedef struct {
     kv_vf_reference *entry;
     size_t n, room;
     uint32_t geometry;
+    kv_vf_check check;
 } kv_vf_references;
+
+/* The base runs of attribution rows of one geometry, by seed (kv_verify_study.c). */
+typedef struct {
+    bool has_nll, has_digest;
+    int64_t nll;
+    char digest[KV_HASH_HEX];
+} kv_vf_base;
 
 /* run.failures (kv_verify_run.c). Initialise with {0}. */
 typedef struct {
@@ -195,8 +212,26 @@ typedef struct {
     bool could_be_exact; /* a cell that might have been one */
     kv_vf_seen seen;
     kv_vf_references references;
+    kv_vf_base base[KV_VF_SEEDS_MAX];
+    uint32_t base_geometry; /* that base[] is of */
     kv_vf_failures failures;
 } kv_vf;
+
+/* What the cell of a row derives. */
+typedef struct {
+    const json_t *row;
+    size_t i;
+    const kv_vf_cell *cell;
+    const kv_vf_geometry *g;
+    kv_frontier frontier;
+    kv_word_set words;
+    bool twins; /* a pair of equal descriptors */
+    bool same_image;
+    kv_vf_bound bound[2]; /* pair and move: the images of a unit; nothing exists for other checks */
+    const char *tail;
+    int64_t payloads;      /* passed over each position */
+    kv_vf_codec_size size; /* codec */
+} kv_vf_derived;
 
 /* Faults. `path` is a printf format for the JSON path; texts are copied. */
 void kv_vf_fault(kv_vf *v, kv_hcode code, const char *path, const char *expected, const char *actual);
@@ -235,22 +270,30 @@ bool kv_vf_cells_add(kv_vf *v, const kv_vf_cell *c, size_t row, size_t *first);
 bool kv_vf_cells_has(const kv_vf *v, const kv_vf_cell *c);
 void kv_vf_cells_free(kv_vf_cells *s);
 void kv_vf_row(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell);
-void kv_vf_proof(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell, const kv_vf_bound bound[2],
-                 bool unproven);
+const char *kv_vf_obs_name(kv_vf_check check, int o);
+/* What follows from a cell of other checks than pair; false where its sizes are more than a document can say. */
+bool kv_vf_point_derive(const kv_vf *v, kv_vf_derived *d);
+/* The proof of a row that ran, by its check; unproven: parts may be null. */
+void kv_vf_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
+void kv_vf_codec_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
+void kv_vf_study_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
+/* Whether proof.KEY of row i holds a value. Null or absent is an H3, null not in an UNPROVEN row. */
+bool kv_vf_present(kv_vf *v, const kv_vf_derived *d, const char *key, bool unproven);
+/* Tokens and logits of both sides, and the observation of them (H13). */
+void kv_vf_token_leg(kv_vf *v, const kv_vf_derived *d, bool unproven);
 void kv_vf_missing(kv_vf *v);
 void kv_vf_counts(kv_vf *v);
 void kv_vf_vocabulary(kv_vf *v);
 void kv_vf_guards(kv_vf *v);
 /* Notes what a row that claims this verdict means for the checks; then, when all are read, what follows. */
-void kv_vf_note_checks(kv_vf *v, const json_t *row, const kv_vf_cell *cell, const kv_vf_bound bound[2],
-                       kv_verdict claimed);
+void kv_vf_note_checks(kv_vf *v, const kv_vf_derived *d, kv_verdict claimed);
 void kv_vf_checks(kv_vf *v);
 void kv_vf_boundary(kv_vf *v);
 void kv_vf_run(kv_vf *v);
 bool kv_vf_failure_told(kv_vf *v, const json_t *row); /* takes the entry: two rows need two */
 void kv_vf_failures_left(kv_vf *v);
 /* The reference of row i is that of other rows that decode the same. */
-void kv_vf_reference_check(kv_vf *v, const json_t *proof, size_t i, const kv_vf_cell *cell, const kv_vf_bound *bound);
+void kv_vf_reference_check(kv_vf *v, const kv_vf_derived *d);
 bool kv_vf_tokens_good(const json_t *list); /* as many as the decode makes, all of the vocabulary */
 bool kv_vf_digest_good(const json_t *value);
 bool kv_vf_occurs(const kv_vf *v, const char *name); /* a word or frontier code that is in a row */
@@ -260,6 +303,16 @@ bool kv_vf_is_date(const char *s);                   /* YYYY-MM-DD, a day that t
 size_t kv_vf_find(const kv_vf *v, const char *name);
 /* The shape of campaign.spec.expect (may be NULL). */
 bool kv_vf_expect(kv_vf *v, const json_t *expect);
+/* campaign.spec.codec and attribution (kv_verify_sections.c); once the geometries are read, where their cells begin. */
+bool kv_vf_sections(kv_vf *v, const json_t *spec);
+void kv_vf_sections_place(kv_vf *v);
+/* Cells of other checks than pair at one geometry; whether one of them belongs to this part. */
+uint64_t kv_vf_point_count(const kv_vf *v, kv_vf_check check, size_t geometry);
+bool kv_vf_point_in_part(const kv_vf *v, kv_vf_check check, size_t geometry, uint64_t place);
+/* The cell of a row of such a check; false (and a fault) where the campaign has no such cell. */
+bool kv_vf_point_find(kv_vf *v, const json_t *row, size_t i, kv_vf_check check, kv_vf_cell *out);
+/* H15: such a cell has no row. */
+void kv_vf_point_missing(kv_vf *v, kv_vf_check check, size_t geometry, uint64_t place);
 /* Whether a cell belongs to this certificate's part of the campaign. */
 bool kv_vf_in_part(const kv_vf *v, uint64_t geometry, uint64_t src, uint64_t dst, uint64_t tail);
 /* Whether the campaign has this ordered pair. */

@@ -175,7 +175,8 @@ static size_t wanted_vocabulary(kv_vf *v, const char ***out)
 static bool check_occurs(const kv_vf *v, const char *name)
 {
     const json_t *checks = json_object_get(v->doc, "checks");
-    if (strcmp(name, "pair") == 0) return v->cells.n > 0;
+    kv_vf_check check;
+    if (kv_vf_check_parse(name, &check)) return v->seen.check[check];
     for (size_t i = 0; i < json_array_size(checks); i++)
         if (strcmp(kv_vf_string(json_array_get(checks, i), "name"), name) == 0) return true;
     return false;

@@ -7,10 +7,10 @@
 
 typedef struct {
     kv_vf *v;
+    const kv_vf_derived *d;
     const json_t *row, *proof;
     size_t i;
     bool unproven; /* parts may be null */
-    bool complete; /* so far */
 } proof;
 
 static const char *at(proof *p, const char *key)
@@ -18,15 +18,19 @@ static const char *at(proof *p, const char *key)
     return kv_vf_at(p->v, "$.rows[%zu].proof.%s", p->i, key);
 }
 
-/* Whether the key holds a value. Null or absent is an H3 unless the row is UNPROVEN. */
+bool kv_vf_present(kv_vf *v, const kv_vf_derived *d, const char *key, bool unproven)
+{
+    const json_t *value = json_object_get(json_object_get(d->row, "proof"), key);
+    if (value != NULL && !json_is_null(value)) return true;
+    if (value == NULL || !unproven)
+        kv_vf_fault(v, KV_H3_PROOF_MISSING, kv_vf_at(v, "$.rows[%zu].proof.%s", d->i, key), "a value",
+                    value == NULL ? "missing" : "null");
+    return false;
+}
+
 static bool present(proof *p, const char *key)
 {
-    const json_t *value = json_object_get(p->proof, key);
-    if (value != NULL && !json_is_null(value)) return true;
-    if (value == NULL || !p->unproven)
-        kv_vf_fault(p->v, KV_H3_PROOF_MISSING, at(p, key), "a value", value == NULL ? "missing" : "null");
-    p->complete = false;
-    return false;
+    return kv_vf_present(p->v, p->d, key, p->unproven);
 }
 
 static void want(proof *p, kv_hcode code, const char *key, int64_t number)
@@ -62,7 +66,7 @@ static void check_space(proof *p, const kv_vf_geometry *g, const kv_vf_bound b[2
     want(p, h4, "source_padding_positions", b[0].native - b[0].elements);
     want(p, h4, "dest_padding_positions", b[1].native - b[1].elements);
     want(p, KV_H2_VERDICT_NOT_DERIVED, "unread_padding_positions", (b[0].native - b[0].elements) * units);
-    want(p, KV_H3_PROOF_MISSING, "gather_payloads", kv_vf_payloads(p->v, g));
+    want(p, KV_H3_PROOF_MISSING, "gather_payloads", p->d->payloads);
     (void)present(p, "source_bijective");
     (void)present(p, "dest_bijective");
     (void)present(p, "gather_agrees");
@@ -201,28 +205,45 @@ static void check_tokens(kv_vf *v, const json_t *row, size_t i)
                           json_equal(value[0], value[1]) && json_equal(value[2], value[3]), claim);
 }
 
-/* ---- all of it --------------------------------------------------------------------------------- */
-
-void kv_vf_proof(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell, const kv_vf_bound bound[2],
-                 bool unproven)
+void kv_vf_token_leg(kv_vf *v, const kv_vf_derived *d, bool unproven)
 {
-    proof p = {v, row, json_object_get(row, "proof"), i, unproven, true};
-    const kv_vf_geometry *g = &v->geometries[cell->geometry];
-    if (p.proof == NULL || json_is_null(p.proof)) {
-        kv_vf_fault(v, KV_H3_PROOF_MISSING, kv_vf_at(v, "$.rows[%zu].proof", i), "a proof",
-                    p.proof == NULL ? "missing" : "null");
-        return;
-    }
-    (void)kv_vf_want_text(v, KV_H3_PROOF_MISSING, at(&p, "kind"), KV_PROOF_EXHAUSTIVE,
-                          json_object_get(p.proof, "kind"));
-    check_space(&p, g, bound);
-    check_observations(&p, g, bound, v->campaign.tails[cell->tail]);
-    check_lemmas(&p);
-    check_detail(&p, bound);
     static const char *const legs[] = {"decoded_tokens", "reference_tokens", "logits_digest",
                                        "reference_logits_digest"};
+    const json_t *of_row = json_object_get(d->row, "proof");
     for (int k = 0; k < 4; k++) /* null is judged with the token claim (H13) */
-        if (json_object_get(p.proof, legs[k]) == NULL) (void)present(&p, legs[k]);
-    check_tokens(v, row, i);
-    kv_vf_reference_check(v, p.proof, i, cell, &bound[0]);
+        if (json_object_get(of_row, legs[k]) == NULL) (void)kv_vf_present(v, d, legs[k], unproven);
+    check_tokens(v, d->row, d->i);
+    kv_vf_reference_check(v, d);
+}
+
+/* ---- all of it --------------------------------------------------------------------------------- */
+
+static void check_permutation(kv_vf *v, const kv_vf_derived *d, bool unproven)
+{
+    proof p = {v, d, d->row, json_object_get(d->row, "proof"), d->i, unproven};
+    (void)kv_vf_want_text(v, KV_H3_PROOF_MISSING, at(&p, "kind"), KV_PROOF_EXHAUSTIVE,
+                          json_object_get(p.proof, "kind"));
+    check_space(&p, d->g, d->bound);
+    check_observations(&p, d->g, d->bound, d->tail);
+    check_lemmas(&p);
+    check_detail(&p, d->bound);
+    kv_vf_token_leg(v, d, unproven);
+}
+
+void kv_vf_proof(kv_vf *v, const kv_vf_derived *d, bool unproven)
+{
+    const json_t *of_row = json_object_get(d->row, "proof");
+    if (of_row == NULL || json_is_null(of_row)) {
+        kv_vf_fault(v, KV_H3_PROOF_MISSING, kv_vf_at(v, "$.rows[%zu].proof", d->i), "a proof",
+                    of_row == NULL ? "missing" : "null");
+        return;
+    }
+    switch (d->cell->check) {
+    case KV_VF_ATTRIBUTION: kv_vf_study_proof(v, d, unproven); return;
+    case KV_VF_CODEC: kv_vf_codec_proof(v, d, unproven); return;
+    case KV_VF_MOVE:
+    case KV_VF_PAIR:
+    case KV_VF_CHECK_COUNT: break;
+    }
+    check_permutation(v, d, unproven);
 }

@@ -1,21 +1,25 @@
 /* Reference decodes: rows that decode one canonical tensor must name one reference. It depends on the geometry, the kv heads
- * held and whether they are latent rows, and on nothing else of a pair: not on its layouts, element types or tail. */
+ * held and whether they are latent rows, and on nothing else of a pair: not on its layouts, element types or tail. Of a codec
+ * row it depends on the geometry and the payload, of a move on the geometry and the recipe. */
 #include "certs/kv_verify_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
 /* The entry for what this row decodes; a new one where there is none yet. NULL where memory is out. */
-static kv_vf_reference *find(kv_vf *v, const kv_vf_cell *cell, const kv_vf_bound *b)
+static kv_vf_reference *find(kv_vf *v, const kv_vf_derived *d)
 {
     kv_vf_references *r = &v->references;
-    const bool latent = v->layouts[cell->src].store == KV_VF_LATENT;
-    if (r->geometry != cell->geometry) r->n = 0; /* rows come by geometry */
+    const kv_vf_cell *cell = d->cell;
+    int64_t what[3] = {d->bound[0].first_head, d->bound[0].heads, 0};
+    if (cell->check == KV_VF_PAIR) what[2] = v->layouts[cell->src].store == KV_VF_LATENT;
+    if (cell->check == KV_VF_CODEC) what[0] = cell->point.value;
+    if (cell->check == KV_VF_MOVE) what[0] = (int64_t)cell->point.recipe;
+    if (r->geometry != cell->geometry || r->check != cell->check) r->n = 0; /* rows come by check and geometry */
     r->geometry = cell->geometry;
-    for (size_t i = 0; i < r->n; i++) {
-        kv_vf_reference *e = &r->entry[i];
-        if (e->first_head == b->first_head && e->heads == b->heads && e->latent == latent) return e;
-    }
+    r->check = cell->check;
+    for (size_t i = 0; i < r->n; i++)
+        if (memcmp(r->entry[i].what, what, sizeof what) == 0) return &r->entry[i];
     if (r->n == r->room) {
         const size_t room = r->room > 0 ? 2 * r->room : 4;
         kv_vf_reference *grown = kv_realloc(r->entry, room, sizeof *grown);
@@ -27,7 +31,7 @@ static kv_vf_reference *find(kv_vf *v, const kv_vf_cell *cell, const kv_vf_bound
         r->room = room;
     }
     kv_vf_reference *e = &r->entry[r->n++];
-    *e = (kv_vf_reference){.first_head = b->first_head, .heads = b->heads, .latent = latent};
+    *e = (kv_vf_reference){.what = {what[0], what[1], what[2]}};
     return e;
 }
 
@@ -39,12 +43,14 @@ static void differs(kv_vf *v, size_t i, const char *key, size_t first, const jso
                 kv_vf_show(value, actual));
 }
 
-void kv_vf_reference_check(kv_vf *v, const json_t *proof, size_t i, const kv_vf_cell *cell, const kv_vf_bound *bound)
+void kv_vf_reference_check(kv_vf *v, const kv_vf_derived *d)
 {
+    const json_t *proof = json_object_get(d->row, "proof");
+    const size_t i = d->i;
     const json_t *tokens = json_object_get(proof, "reference_tokens");
     const json_t *digest = json_object_get(proof, "reference_logits_digest");
     const bool has_tokens = kv_vf_tokens_good(tokens), has_digest = kv_vf_digest_good(digest);
-    kv_vf_reference *e = has_tokens || has_digest ? find(v, cell, bound) : NULL;
+    kv_vf_reference *e = has_tokens || has_digest ? find(v, d) : NULL;
     if (e == NULL) return; /* what is there but not well-formed is a fault of its own */
     if (has_tokens && !e->has_tokens) {
         for (size_t t = 0; t < KV_CERT_DECODE_STEPS; t++)

@@ -6,17 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the cell of a row derives. */
-typedef struct {
-    const json_t *row;
-    size_t i;
-    const kv_vf_cell *cell;
-    const kv_vf_layout *src, *dst;
-    const kv_vf_geometry *g;
-    kv_vf_bound bound[2];
-    kv_frontier frontier;
-    kv_word_set words;
-} derived;
+typedef kv_vf_derived derived;
 
 static const char *row_path(kv_vf *v, const derived *d, const char *key)
 {
@@ -62,21 +52,36 @@ static void check_words(kv_vf *v, const derived *d)
     const bool exact = strncmp(kv_vf_string(d->row, "verdict"), "EXACT_", 6) == 0;
     if (listed && set == d->words && !(set == 0 && exact)) return;
     put_words(d->words, expected);
-    kv_vf_fault(v,
-                kv_vf_same_descriptor(d->src, d->dst, d->g) ? KV_H12_PAIR_DECLARED_TWICE : KV_H5_TRIVIAL_TRANSFORMATION,
+    kv_vf_fault(v, d->twins ? KV_H12_PAIR_DECLARED_TWICE : KV_H5_TRIVIAL_TRANSFORMATION,
                 row_path(v, d, "transformations"), expected, kv_vf_show(list, actual));
 }
 
 /* ---- rows that did not run ------------------------------------------------------------------- */
 
+const char *kv_vf_obs_name(kv_vf_check check, int o)
+{
+    if (check == KV_VF_ATTRIBUTION) return kv_study_obs_name((kv_study_obs)o);
+    return check == KV_VF_CODEC ? kv_codec_obs_name((kv_codec_obs)o) : kv_obs_name((kv_obs)o);
+}
+
+/* What a key of a proof says where the row did not run, or NULL where it does say that. */
+static const char *not_nothing(const char *key, const json_t *value)
+{
+    if (strcmp(key, "kind") == 0) return NULL;
+    if (strcmp(key, "lemmas") == 0) return json_array_size(value) == 0 ? NULL : "[]";
+    if (strcmp(key, "value_preserving") == 0) return json_is_false(value) ? NULL : "false";
+    return json_is_null(value) ? NULL : "null";
+}
+
 /* All observations, native bytes and proof parts are null, lemmas empty, the kind as given. */
 static void check_nothing_claimed(kv_vf *v, const derived *d, const char *kind)
 {
+    static const size_t proof_keys[KV_VF_CHECK_COUNT] = {15, 22, 21, 21};
     const json_t *observations = json_object_get(d->row, "observations"), *proof = json_object_get(d->row, "proof");
     const char *key;
     json_t *value;
     for (int o = 0; o < KV_OBS_COUNT; o++) {
-        const char *name = kv_obs_name((kv_obs)o);
+        const char *name = kv_vf_obs_name(d->cell->check, o);
         (void)kv_vf_want_null(v, KV_H2_VERDICT_NOT_DERIVED, kv_vf_at(v, "$.rows[%zu].observations.%s", d->i, name),
                               json_object_get(observations, name));
     }
@@ -90,16 +95,15 @@ static void check_nothing_claimed(kv_vf *v, const derived *d, const char *kind)
     size_t keys = 0;
     json_object_foreach((json_t *)(uintptr_t)proof, key, value)
     {
-        keys++;
-        const bool is_lemmas = strcmp(key, "lemmas") == 0;
-        if (strcmp(key, "kind") == 0 || (is_lemmas && json_array_size(value) == 0) ||
-            (!is_lemmas && json_is_null(value)))
-            continue;
         char actual[KV_VF_TEXT];
-        kv_vf_fault(v, KV_H3_PROOF_MISSING, kv_vf_at(v, "$.rows[%zu].proof.%s", d->i, key), is_lemmas ? "[]" : "null",
-                    kv_vf_show(value, actual));
+        keys++;
+        const char *want = not_nothing(key, value);
+        if (want != NULL)
+            kv_vf_fault(v, KV_H3_PROOF_MISSING, kv_vf_at(v, "$.rows[%zu].proof.%s", d->i, key), want,
+                        kv_vf_show(value, actual));
     }
-    if (keys != 21) kv_vf_fault(v, KV_H3_PROOF_MISSING, row_path(v, d, "proof"), "every key of a proof", "fewer");
+    if (keys != proof_keys[d->cell->check])
+        kv_vf_fault(v, KV_H3_PROOF_MISSING, row_path(v, d, "proof"), "every key of a proof", "fewer");
 }
 
 static void check_refused(kv_vf *v, const derived *d)
@@ -132,21 +136,22 @@ static void check_failed(kv_vf *v, const derived *d)
 /* ---- rows that ran --------------------------------------------------------------------------- */
 
 /* True, false, or -1 where the observation was not made; a missing key is a fault once. */
-static int observation(kv_vf *v, const derived *d, kv_obs o)
+static int observation(kv_vf *v, const derived *d, int o)
 {
-    const json_t *value = json_object_get(json_object_get(d->row, "observations"), kv_obs_name(o));
+    const char *name = kv_vf_obs_name(d->cell->check, o);
+    const json_t *value = json_object_get(json_object_get(d->row, "observations"), name);
     if (value == NULL)
-        kv_vf_fault(v, KV_H2_VERDICT_NOT_DERIVED, kv_vf_at(v, "$.rows[%zu].observations.%s", d->i, kv_obs_name(o)),
+        kv_vf_fault(v, KV_H2_VERDICT_NOT_DERIVED, kv_vf_at(v, "$.rows[%zu].observations.%s", d->i, name),
                     "true, false or null", "missing");
     return json_is_boolean(value) ? json_is_true(value) : -1;
 }
 
-/* The verdict that four observations give (design section 4). */
-static kv_verdict grade(const int o[KV_OBS_COUNT], bool conversion)
+/* The verdict that four observations give (design section 4); lossy: no value is preserved by definition. */
+static kv_verdict grade(const int o[KV_OBS_COUNT], bool lossy)
 {
     for (int i = 0; i < KV_OBS_COUNT; i++)
         if (o[i] < 0) return KV_VERDICT_UNPROVEN;
-    if (conversion) return KV_VERDICT_NOT_EXACT;
+    if (lossy) return KV_VERDICT_NOT_EXACT;
     if (o[KV_OBS_FORWARD] == 1 && o[KV_OBS_TOKENS] == 1) {
         if (o[KV_OBS_IDENTICAL] == 1) return KV_VERDICT_EXACT_BYTE;
         if (o[KV_OBS_DIFF_IS_PADDING] == 1) return KV_VERDICT_EXACT_TOKEN;
@@ -168,19 +173,20 @@ static void check_native_bytes(kv_vf *v, const derived *d, bool unproven)
 static void check_ran(kv_vf *v, const derived *d, kv_verdict claimed)
 {
     int o[KV_OBS_COUNT];
-    const bool conversion = d->bound[0].element != d->bound[1].element, unproven = claimed == KV_VERDICT_UNPROVEN;
+    const kv_vf_check check = d->cell->check;
+    const bool unproven = claimed == KV_VERDICT_UNPROVEN, images = check == KV_VF_PAIR || check == KV_VF_MOVE;
+    const bool lossy = images ? d->bound[0].element != d->bound[1].element && d->g->tokens > 0 : true;
     const json_t *same = json_object_get(d->row, "same_image");
-    for (int i = 0; i < KV_OBS_COUNT; i++) o[i] = observation(v, d, (kv_obs)i);
-    const kv_verdict want = grade(o, conversion && d->g->tokens > 0);
+    for (int i = 0; i < KV_OBS_COUNT; i++) o[i] = observation(v, d, i);
+    const kv_verdict want = grade(o, lossy);
     (void)kv_vf_want_text(v, KV_H2_VERDICT_NOT_DERIVED, row_path(v, d, "verdict"), kv_verdict_name(want),
                           json_object_get(d->row, "verdict"));
     (void)kv_vf_want_null(v, KV_H2_VERDICT_NOT_DERIVED, row_path(v, d, "error_class"),
                           json_object_get(d->row, "error_class"));
     if (!(unproven && json_is_false(same)))
-        (void)kv_vf_want_bool(v, KV_H2_VERDICT_NOT_DERIVED, row_path(v, d, "same_image"),
-                              kv_vf_same_image(&d->bound[0], &d->bound[1], d->g), same);
-    check_native_bytes(v, d, unproven);
-    kv_vf_proof(v, d->row, d->i, d->cell, d->bound, unproven);
+        (void)kv_vf_want_bool(v, KV_H2_VERDICT_NOT_DERIVED, row_path(v, d, "same_image"), d->same_image, same);
+    if (images) check_native_bytes(v, d, unproven);
+    kv_vf_proof(v, d, unproven);
 }
 
 /* A cell that derives no frontier: any claim of one is a fault. */
@@ -237,25 +243,37 @@ static void count(kv_vf *v, const derived *d, kv_verdict claimed)
     v->verdicts[claimed]++;
     (void)kv_add_i64(v->positions, checked, &v->positions);
     (void)kv_add_i64(v->source_positions, source, &v->source_positions);
+    if (d->cell->check != KV_VF_PAIR) return; /* the hunt is for pairs */
     if (exact) v->claims_exact = true;
     if (claimed != KV_VERDICT_FAILED && claimed != KV_VERDICT_UNPROVEN && d->frontier == KV_FRONTIER_NONE &&
         d->bound[0].element == d->bound[1].element && (d->words & KV_WORD_BIT(KV_WORD_VIEW_REINTERPRET)) == 0)
         v->could_be_exact = true;
 }
 
+/* ---- all of it --------------------------------------------------------------------------------- */
+
+/* What a cell of check pair derives; false where its sizes are more than a document can say. */
+static bool derive_pair(const kv_vf *v, derived *d)
+{
+    const kv_vf_layout *src = &v->layouts[d->cell->src], *dst = &v->layouts[d->cell->dst];
+    const int64_t unit = kv_vf_unit_layers(src, dst, d->g);
+    kv_vf_bind(src, d->g, unit, &d->bound[0]);
+    kv_vf_bind(dst, d->g, unit, &d->bound[1]);
+    if (d->bound[0].too_large || d->bound[1].too_large) return false;
+    d->frontier = kv_vf_frontier(src, dst, &d->bound[0], &d->bound[1]);
+    d->words = kv_vf_words(src, dst, d->g, &d->bound[0], &d->bound[1]);
+    d->twins = kv_vf_same_descriptor(src, dst, d->g);
+    d->same_image = d->frontier == KV_FRONTIER_NONE && kv_vf_same_image(&d->bound[0], &d->bound[1], d->g);
+    d->payloads = kv_vf_payloads(v, d->g);
+    return true;
+}
+
 void kv_vf_row(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell)
 {
-    derived d = {.row = row, .i = i, .cell = cell};
+    derived d = {.row = row, .i = i, .cell = cell, .g = &v->geometries[cell->geometry]};
     kv_verdict claimed;
-    d.src = &v->layouts[cell->src];
-    d.dst = &v->layouts[cell->dst];
-    d.g = &v->geometries[cell->geometry];
-    const int64_t unit = kv_vf_unit_layers(d.src, d.dst, d.g);
-    kv_vf_bind(d.src, d.g, unit, &d.bound[0]);
-    kv_vf_bind(d.dst, d.g, unit, &d.bound[1]);
-    d.frontier = kv_vf_frontier(d.src, d.dst, &d.bound[0], &d.bound[1]);
-    d.words = kv_vf_words(d.src, d.dst, d.g, &d.bound[0], &d.bound[1]);
-    if (d.bound[0].too_large || d.bound[1].too_large) {
+    d.tail = v->campaign.tails[cell->tail];
+    if (!(cell->check == KV_VF_PAIR ? derive_pair(v, &d) : kv_vf_point_derive(v, &d))) {
         kv_vf_fault(v, KV_H0_DOCUMENT_UNREADABLE, kv_vf_at(v, "$.rows[%zu]", i), "sizes that a certificate can say",
                     kv_vf_string(row, "pair_id"));
         return;
@@ -267,7 +285,7 @@ void kv_vf_row(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell)
         return;
     }
     count(v, &d, claimed);
-    kv_vf_note_checks(v, row, cell, d.bound, claimed);
+    kv_vf_note_checks(v, &d, claimed);
     if (d.frontier == KV_FRONTIER_NONE)
         check_runnable(v, &d, claimed);
     else if (kv_vf_want_text(v, KV_H14_NO_FRONTIER, row_path(v, &d, "verdict"), kv_verdict_name(KV_VERDICT_REFUSED),

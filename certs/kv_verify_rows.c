@@ -1,4 +1,5 @@
 /* Rows: which cell each one is, and whether every cell has one. What a row says: kv_verify_row.c. */
+#include "certs/kv_json.h"
 #include "certs/kv_rows.h"
 #include "certs/kv_verify_int.h"
 
@@ -29,14 +30,13 @@ static bool undeclared(kv_vf *v, size_t i, const char *key, const char *expected
 }
 
 /* The cell that a row is of; false (and a fault) where the campaign has no such cell. */
-static bool find_cell(kv_vf *v, const json_t *row, size_t i, kv_vf_cell *out)
+static bool find_pair_cell(kv_vf *v, const json_t *row, size_t i, kv_vf_cell *out)
 {
     char id[2 * 64 + 3];
     const size_t src = kv_vf_find(v, kv_vf_string(row, "src")), dst = kv_vf_find(v, kv_vf_string(row, "dst"));
     const int64_t geometry = kv_vf_number(row, "geometry");
     const size_t tail = find_tail(v, json_object_get(row, "params"));
     bool good = true;
-    if (strcmp(kv_vf_string(row, "check"), "pair") != 0) good = undeclared(v, i, "check", "\"pair\"", row);
     if (src == v->n_layouts) good = undeclared(v, i, "src", "a layout of the catalogue", row);
     if (dst == v->n_layouts) good = undeclared(v, i, "dst", "a layout of the catalogue", row);
     if ((uint64_t)geometry >= v->n_geometries) good = undeclared(v, i, "geometry", "an index in geometries", row);
@@ -49,12 +49,34 @@ static bool find_cell(kv_vf *v, const json_t *row, size_t i, kv_vf_cell *out)
     if (!kv_vf_in_campaign(v, src, dst)) return undeclared(v, i, "pair_id", "a pair of the campaign", row);
     if (!kv_vf_in_part(v, (uint64_t)geometry, src, dst, tail))
         return undeclared(v, i, "pair_id", "a cell of this part of the campaign", row);
-    *out = (kv_vf_cell){(uint32_t)geometry, (uint32_t)src, (uint32_t)dst, (uint32_t)tail};
+    *out = (kv_vf_cell){(uint32_t)geometry, (uint32_t)src, (uint32_t)dst, (uint32_t)tail, KV_VF_PAIR, {0}};
     return true;
 }
 
+static bool find_cell(kv_vf *v, const json_t *row, size_t i, kv_vf_cell *out)
+{
+    kv_vf_check check;
+    if (!kv_vf_check_parse(kv_vf_string(row, "check"), &check))
+        return undeclared(v, i, "check", "attribution, codec, move or pair", row);
+    return check == KV_VF_PAIR ? find_pair_cell(v, row, i, out) : kv_vf_point_find(v, row, i, check, out);
+}
+
+/* By the bytes of their canonical form. */
+static int by_bytes(kv_vf *v, const json_t *a, const json_t *b)
+{
+    kv_buf text[2] = {{0}, {0}};
+    int order = 0;
+    if (json_object_size(a) + json_object_size(b) == 0) return 0;
+    kv_rc rc = kv_json_write(a, &text[0], NULL);
+    if (rc == KV_OK) rc = kv_json_write(b, &text[1], NULL);
+    if (rc == KV_OK) order = strcmp(text[0].data, text[1].data); /* no byte of it is 0 */
+    if (rc == KV_ENOMEM) kv_vf_no_memory(v);
+    for (int i = 0; i < 2; i++) kv_buf_free(&text[i]);
+    return order;
+}
+
 /* Rows stand in the order of check, geometry, pair_id, canonical params. */
-static int by_place(const json_t *a, const json_t *b)
+static int by_place(kv_vf *v, const json_t *a, const json_t *b)
 {
     const int check = strcmp(kv_vf_string(a, "check"), kv_vf_string(b, "check"));
     if (check != 0) return check;
@@ -62,9 +84,7 @@ static int by_place(const json_t *a, const json_t *b)
     if (ga != gb) return ga < gb ? -1 : 1;
     const int id = strcmp(kv_vf_string(a, "pair_id"), kv_vf_string(b, "pair_id"));
     if (id != 0) return id;
-    const char *ta = kv_vf_string(json_object_get(a, "params"), "tail");
-    const char *tb = kv_vf_string(json_object_get(b, "params"), "tail");
-    return strcmp(ta != NULL ? ta : "", tb != NULL ? tb : "");
+    return by_bytes(v, json_object_get(a, "params"), json_object_get(b, "params"));
 }
 
 /* How far the rows have been read. */
@@ -77,7 +97,7 @@ typedef struct {
 /* One misplaced row can make many others look so: only the first is told. */
 static void check_order(kv_vf *v, walk *w, const json_t *row, size_t i)
 {
-    if (w->last != NULL && !w->misplaced && by_place(w->last, row) > 0) {
+    if (w->last != NULL && !w->misplaced && by_place(v, w->last, row) > 0) {
         kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, kv_vf_at(v, "$.rows[%zu]", i),
                     "rows in the order of check, geometry, pair_id, params", kv_vf_string(row, "pair_id"));
         w->misplaced = true;
@@ -92,6 +112,7 @@ static void judge_row(kv_vf *v, walk *w, const json_t *row, size_t i)
     kv_vf_cell cell;
     size_t first;
     if (find_cell(v, row, i, &cell)) {
+        v->seen.check[cell.check] = true;
         kv_vf_row(v, row, i, &cell);
         if (!kv_vf_cells_add(v, &cell, i, &first)) {
             snprintf(text, sizeof text, "the same cell as row %zu", first);
@@ -154,7 +175,7 @@ bool kv_vf_rows(kv_vf *v, bool judge)
                     "a row file of canonical rows, each with its newline", err.text);
     kv_rows_close(rows);
     v->report->rows = judge ? v->n_rows : 0;
-    v->report->nothing_checked = v->report->positions == 0;
+    v->report->nothing_checked = v->report->positions == 0 && !v->seen.measured;
     return w.judge && (rc == KV_OK || rc == KV_ESIG);
 }
 
@@ -181,8 +202,8 @@ static void note_possible(kv_vf *v, const kv_vf_cell *c)
         v->could_be_exact = true;
 }
 
-/* How many cells this certificate must have rows of. */
-static uint64_t cells_wanted(const kv_vf *v)
+/* How many cells of the pairs this certificate must have rows of. */
+static uint64_t pairs_wanted(const kv_vf *v)
 {
     const kv_vf_campaign *c = &v->campaign;
     uint64_t want;
@@ -197,24 +218,56 @@ static uint64_t cells_wanted(const kv_vf *v)
     return want;
 }
 
-void kv_vf_missing(kv_vf *v)
+/* And of all checks. */
+static uint64_t cells_wanted(const kv_vf *v)
 {
-    const uint64_t n_tails = v->campaign.n_tails, want = cells_wanted(v);
-    uint64_t listed = 0;
-    char text[64];
-    const uint64_t missing = want - v->cells.n;
+    uint64_t want = 0;
+    for (int k = 0; k < KV_VF_PAIR; k++)
+        for (size_t g = 0; g < v->n_geometries; g++) {
+            const kv_vf_check check = (kv_vf_check)k;
+            const uint64_t n = kv_vf_point_count(v, check, g);
+            if (v->campaign.parts == 1) want += n;
+            for (uint64_t i = 0; i < n && v->campaign.parts > 1; i++) want += kv_vf_point_in_part(v, check, g, i);
+        }
+    const uint64_t pairs = pairs_wanted(v);
+    return __builtin_add_overflow(want, pairs, &want) ? UINT64_MAX : want;
+}
+
+/* Tells cells of pairs without a row, until `listed` is as many as are missing or can be told. */
+static void missing_pairs(kv_vf *v, uint64_t most, uint64_t *listed)
+{
     /* every step meets a cell that has a row or one that has none, so this ends early enough */
     for (uint32_t g = 0; g < v->n_geometries; g++)
         for (size_t p = 0; p < v->campaign.n_pairs; p++)
-            for (uint32_t t = 0; t < n_tails; t++) {
-                if (listed >= missing || listed >= MISSING_LISTED) goto listed_enough;
-                const kv_vf_cell cell = {g, v->campaign.pairs[p].src, v->campaign.pairs[p].dst, t};
+            for (uint32_t t = 0; t < v->campaign.n_tails; t++) {
+                if (*listed >= most) return;
+                const kv_vf_cell cell = {g, v->campaign.pairs[p].src, v->campaign.pairs[p].dst, t, KV_VF_PAIR, {0}};
                 if (kv_vf_cells_has(v, &cell) || !kv_vf_in_part(v, g, cell.src, cell.dst, t)) continue;
                 missing_fault(v, &cell);
                 note_possible(v, &cell);
-                listed++;
+                ++*listed;
             }
-listed_enough:
+}
+
+static void missing_points(kv_vf *v, kv_vf_check check, uint64_t most, uint64_t *listed)
+{
+    for (uint32_t g = 0; g < v->n_geometries; g++)
+        for (uint32_t i = 0, n = (uint32_t)kv_vf_point_count(v, check, g); i < n; i++) {
+            if (*listed >= most) return;
+            const kv_vf_cell cell = {.geometry = g, .src = i, .check = check};
+            if (kv_vf_cells_has(v, &cell) || !kv_vf_point_in_part(v, check, g, i)) continue;
+            kv_vf_point_missing(v, check, g, i);
+            ++*listed;
+        }
+}
+
+void kv_vf_missing(kv_vf *v)
+{
+    const uint64_t missing = cells_wanted(v) - v->cells.n, most = missing < MISSING_LISTED ? missing : MISSING_LISTED;
+    uint64_t listed = 0;
+    char text[64];
+    for (int k = 0; k < KV_VF_PAIR; k++) missing_points(v, (kv_vf_check)k, most, &listed);
+    missing_pairs(v, most, &listed);
     if (missing <= listed) return;
     snprintf(text, sizeof text, "%llu further cells", (unsigned long long)(missing - listed));
     kv_vf_fault(v, KV_H15_CELL_MISSING, "$.rows", text, "no row");

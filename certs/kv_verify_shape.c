@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STR = 1, NAT = 2, BOOL = 4, NUL = 8, OBJ = 16, ARR = 32 };
+enum { STR = 1, NAT = 2, BOOL = 4, NUL = 8, OBJ = 16, ARR = 32, NEG = 64 };
+enum { INT = NAT | NEG };
 enum { OPTIONAL = 1, OPEN = 2 }; /* may be absent; an object that may hold other keys */
 
 /* One key of an object. Tables end with key NULL. */
@@ -82,22 +83,74 @@ static const shape s_proof[] = {{"kind", STR, OPTIONAL, 0, NULL},
                                 {"lemmas", ARR, OPTIONAL, STR, NULL},
                                 {"detail", OBJ | NUL, OPTIONAL, 0, s_detail},
                                 {NULL, 0, 0, 0, NULL}};
-static const shape s_row[] = {{"check", STR, 0, 0, NULL},
-                              {"pair_id", STR, 0, 0, NULL},
-                              {"src", STR, 0, 0, NULL},
-                              {"dst", STR, 0, 0, NULL},
-                              {"geometry", NAT, 0, 0, NULL},
-                              {"params", OBJ, OPEN, 0, NULL},
-                              {"same_image", BOOL, 0, 0, NULL},
-                              {"verdict", STR, 0, 0, NULL},
-                              {"error_class", STR | NUL, 0, 0, NULL},
-                              {"frontier_code", STR | NUL, 0, 0, NULL},
-                              {"frontier_reason", STR | NUL, 0, 0, NULL},
-                              {"transformations", ARR, 0, STR, NULL},
-                              {"native_bytes", OBJ, 0, 0, s_native},
-                              {"observations", OBJ, 0, 0, s_observations},
-                              {"proof", OBJ | NUL, OPTIONAL, 0, s_proof},
-                              {NULL, 0, 0, 0, NULL}};
+static const shape s_codec_observations[] = {{"store_agrees_with_reference", BOOL | NUL, OPTIONAL, 0, NULL},
+                                             {"slot_roundtrip_byte_identical", BOOL | NUL, OPTIONAL, 0, NULL},
+                                             {"decode_agrees_with_reference", BOOL | NUL, OPTIONAL, 0, NULL},
+                                             {"tokens_identical", BOOL | NUL, OPTIONAL, 0, NULL},
+                                             {NULL, 0, 0, 0, NULL}};
+static const shape s_codec_proof[] = {{"kind", STR, OPTIONAL, 0, NULL},
+                                      {"rows", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"encoded_rows", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"blocks", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"overflow_blocks", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"outliers", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"saturated", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"relative_l2_ppm", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"worst_element_ppm", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"ratio_ppm", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"cosine_ppm", INT | NUL, OPTIONAL, 0, NULL},
+                                      {"value_preserving", BOOL, OPTIONAL, 0, NULL},
+                                      {"codes_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"reference_codes_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"slots_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"repacked_slots_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"values_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"reference_values_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"logits_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"reference_logits_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"decoded_tokens", ARR | NUL, OPTIONAL, NAT, NULL},
+                                      {"reference_tokens", ARR | NUL, OPTIONAL, NAT, NULL},
+                                      {NULL, 0, 0, 0, NULL}};
+static const shape s_study_observations[] = {{"identity_changes_nothing", BOOL | NUL, OPTIONAL, 0, NULL},
+                                             {"variants_agree", BOOL | NUL, OPTIONAL, 0, NULL},
+                                             {"logits_are_finite", BOOL | NUL, OPTIONAL, 0, NULL},
+                                             {"top1_identical", BOOL | NUL, OPTIONAL, 0, NULL},
+                                             {NULL, 0, 0, 0, NULL}};
+static const shape s_passage[] = {{"ppl_change_ppm", INT | NUL, 0, 0, NULL},
+                                  {"kl_nano", INT | NUL, 0, 0, NULL},
+                                  {"top1_ppm", NAT | NUL, 0, 0, NULL},
+                                  {NULL, 0, 0, 0, NULL}};
+static const shape s_study_proof[] = {{"kind", STR, OPTIONAL, 0, NULL},
+                                      {"accept", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"passages", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"top1_ppm", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"k_overflow_blocks", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"v_overflow_blocks", NAT | NUL, OPTIONAL, 0, NULL},
+                                      {"base_nll_nano", INT | NUL, OPTIONAL, 0, NULL},
+                                      {"nll_nano", INT | NUL, OPTIONAL, 0, NULL},
+                                      {"ppl_change_ppm", INT | NUL, OPTIONAL, 0, NULL},
+                                      {"kl_nano", INT | NUL, OPTIONAL, 0, NULL},
+                                      {"k_error_ppm", INT | NUL, OPTIONAL, 0, NULL},
+                                      {"v_error_ppm", INT | NUL, OPTIONAL, 0, NULL},
+                                      {"per_passage", ARR | NUL, OPTIONAL, OBJ, s_passage},
+                                      {"base_logits_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {"logits_digest", STR | NUL, OPTIONAL, 0, NULL},
+                                      {NULL, 0, 0, 0, NULL}};
+#define ROW_OF(observations_, proof_)                                                                                  \
+    {                                                                                                                  \
+        {"check", STR, 0, 0, NULL}, {"pair_id", STR, 0, 0, NULL}, {"src", STR, 0, 0, NULL}, {"dst", STR, 0, 0, NULL},  \
+            {"geometry", NAT, 0, 0, NULL}, {"params", OBJ, OPEN, 0, NULL}, {"same_image", BOOL, 0, 0, NULL},           \
+            {"verdict", STR, 0, 0, NULL}, {"error_class", STR | NUL, 0, 0, NULL},                                      \
+            {"frontier_code", STR | NUL, 0, 0, NULL}, {"frontier_reason", STR | NUL, 0, 0, NULL},                      \
+            {"transformations", ARR, 0, STR, NULL}, {"native_bytes", OBJ, 0, 0, s_native},                             \
+            {"observations", OBJ, 0, 0, observations_}, {"proof", OBJ | NUL, OPTIONAL, 0, proof_},                     \
+        {                                                                                                              \
+            NULL, 0, 0, 0, NULL                                                                                        \
+        }                                                                                                              \
+    }
+static const shape s_row[] = ROW_OF(s_observations, s_proof); /* of checks pair and move */
+static const shape s_codec_row[] = ROW_OF(s_codec_observations, s_codec_proof);
+static const shape s_study_row[] = ROW_OF(s_study_observations, s_study_proof);
 static const shape s_control[] = {{"name", STR, 0, 0, NULL},         {"expected_guard", STR, 0, 0, NULL},
                                   {"actual_guard", STR, 0, 0, NULL}, {"passed", BOOL, 0, 0, NULL},
                                   {"detail", STR, 0, 0, NULL},       {NULL, 0, 0, 0, NULL}};
@@ -199,7 +252,7 @@ static unsigned type_of(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_STRING: return STR;
-    case JSON_INTEGER: return json_integer_value(value) >= 0 ? NAT : 0;
+    case JSON_INTEGER: return json_integer_value(value) >= 0 ? NAT : NEG;
     case JSON_TRUE:
     case JSON_FALSE: return BOOL;
     case JSON_NULL: return NUL;
@@ -225,7 +278,8 @@ static const char *name_of(unsigned types)
                  {BOOL | NUL, "true, false or null"},
                  {OBJ | NUL, "an object or null"},
                  {ARR | NUL, "a list or null"},
-                 {STR | ARR, "a string or a list"}};
+                 {STR | ARR, "a string or a list"},
+                 {INT | NUL, "a number or null"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (names[i].types == types) return names[i].name;
     return "another type";
@@ -295,8 +349,17 @@ static void check_unknown(walk *w, const json_t *o, const shape *keys)
     }
 }
 
+/* The keys of a row are those of its check. */
+static const shape *row_keys(const json_t *row)
+{
+    static const shape *const of[KV_VF_CHECK_COUNT] = {s_study_row, s_codec_row, s_row, s_row};
+    kv_vf_check check;
+    return kv_vf_check_parse(kv_vf_string(row, "check"), &check) ? of[check] : s_row;
+}
+
 static void check_object(walk *w, const json_t *o, const shape *keys, bool open)
 {
+    if (keys == s_row) keys = row_keys(o);
     for (const shape *s = keys; s->key != NULL; s++) check_member(w, o, s);
     if (!open) check_unknown(w, o, keys);
 }

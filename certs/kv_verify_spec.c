@@ -174,6 +174,7 @@ static bool select_pairs(kv_vf *v, bool published)
 static bool read_pairs(kv_vf *v, const json_t *pairs)
 {
     const char *word = json_string_value(pairs);
+    if (pairs == NULL && (v->campaign.codec.present || v->campaign.study.present)) return true; /* the codec alone */
     if (json_is_array(pairs) && json_array_size(pairs) > 0) return read_pair_list(v, pairs);
     if (word != NULL && strcmp(word, "all-ordered") == 0) return select_pairs(v, false);
     if (word != NULL && strcmp(word, "published") == 0) return select_pairs(v, true);
@@ -319,8 +320,9 @@ static void check_identity(kv_vf *v, const json_t *campaign, const json_t *spec)
 
 bool kv_vf_spec(kv_vf *v)
 {
-    static const char *const keys[] = {"schema", "name",   "select", "pairs",  "geometries", "tail", "values",
-                                       "seed",   "claims", "floors", "expect", "part",       NULL};
+    static const char *const keys[] = {"schema", "name",   "select", "pairs",       "geometries",
+                                       "tail",   "values", "seed",   "claims",      "floors",
+                                       "expect", "part",   "codec",  "attribution", NULL};
     const json_t *campaign = json_object_get(v->doc, "campaign"), *spec = json_object_get(campaign, "spec");
     check_identity(v, campaign, spec);
     bool good = only_keys(v, spec, keys);
@@ -333,6 +335,7 @@ bool kv_vf_spec(kv_vf *v)
     good = read_claims(v, json_object_get(spec, "claims")) && good;
     good = read_floors(v, json_object_get(spec, "floors")) && good;
     good = check_select(v, json_object_get(spec, "select")) && good;
+    good = kv_vf_sections(v, spec) && good;
     good = read_pairs(v, json_object_get(spec, "pairs")) && good;
     good = read_tails(v, json_object_get(spec, "tail")) && good;
     good = read_part(v, json_object_get(spec, "part")) && good; /* after claims and floors */

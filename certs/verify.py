@@ -16,6 +16,7 @@ import argparse
 import collections
 import datetime
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -43,6 +44,19 @@ ERROR_CLASSES = ("device", "internal", "io", "memory")
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "fp8_e4m3": 1}
 FORWARD, IDENTICAL, DIFF, TOKENS = OBSERVATIONS = (
     "forward_reproduces_target", "roundtrip_byte_identical", "roundtrip_diff_is_exactly_unread_padding", "tokens_identical")
+# Of the codec's rows (docs/codec-rows.md). Names in the order of their bytes, which is the order of rows.
+CHECKS = ("attribution", "codec", "move", "pair")
+STORE_OBSERVATIONS = ("store_agrees_with_reference", "slot_roundtrip_byte_identical", "decode_agrees_with_reference", TOKENS)
+STUDY_OBSERVATIONS = ("identity_changes_nothing", "variants_agree", "logits_are_finite", "top1_identical")
+RECIPES = ("fp8", "int4-token", "kv1", "kv1-shared", "published-harness", "published-serving", "rotation")
+ENCODERS, PAGED = RECIPES[2:6], ("kv1", "published-serving")
+PAYLOADS = ("constant", "gaussian", "heavy-tailed", "k-like-1", "k-like-2", "k-like-3", "k-like-4", "zeros")
+ARRANGEMENTS = ("head-major", "kv-pools", "pages", "table")
+STUDY_CELLS = ("identity", "k", "k-no-whitening", "k-whiten-after", "k-whiten-before", "kv", "kv-prefix", "layers", "noise", "v",
+               "v-outliers", "whiten-only")
+STUDY_LAYERS, PPM = 64, 10 ** 6
+DIGEST_PAIRS = (("codes_digest", "reference_codes_digest"), ("slots_digest", "repacked_slots_digest"),
+                ("values_digest", "reference_values_digest"))
 FLOORS = ("exact_byte exact_token not_exact refused positions_checked source_positions_checked words frontier_codes checks "
           "controls known_limits").split()
 # The guard that must fire in each control; the names are those that must stand there (H8).
@@ -235,11 +249,23 @@ PROOF = {"kind?": "s", "lemmas?": ("l", "s"), "decoded_tokens?": ("lz", "n"), "r
                         "unread_padding_positions? roundtrip_diff_positions? gather_payloads?"),
          **fields("bz", "source_bijective? dest_bijective? gather_agrees?"),
          **fields("sz", "logits_digest? reference_logits_digest?")}
-PROOF_KEYS = [key[:-1] for key in PROOF]
+STORE_PROOF = {"kind?": "s", "value_preserving?": "b", "decoded_tokens?": ("lz", "n"), "reference_tokens?": ("lz", "n"),
+               **fields("nz", "rows? encoded_rows? blocks? overflow_blocks? outliers? saturated? relative_l2_ppm? "
+                              "worst_element_ppm? ratio_ppm?"), "cosine_ppm?": "n-z",
+               **fields("sz", "codes_digest? reference_codes_digest? slots_digest? repacked_slots_digest? values_digest? "
+                              "reference_values_digest? logits_digest? reference_logits_digest?")}
+STUDY_PROOF = {"kind?": "s", **fields("sz", "accept? base_logits_digest? logits_digest?"),
+               **fields("nz", "passages? top1_ppm? k_overflow_blocks? v_overflow_blocks?"),
+               **fields("n-z", "base_nll_nano? nll_nano? ppl_change_ppm? kl_nano? k_error_ppm? v_error_ppm?"),
+               "per_passage?": ("lz", ("o", {**fields("n-z", "ppl_change_ppm kl_nano"), "top1_ppm": "nz"}))}
+PROOFS = {"attribution": STUDY_PROOF, "codec": STORE_PROOF, "move": PROOF, "pair": PROOF}
+OBSERVED = {"attribution": STUDY_OBSERVATIONS, "codec": STORE_OBSERVATIONS, "move": OBSERVATIONS, "pair": OBSERVATIONS}
 ROW = {**fields("s", "check pair_id src dst verdict"), "geometry": "n", "params": ("o", {"*": "a"}), "same_image": "b",
        **fields("sz", "error_class frontier_code frontier_reason"), "transformations": ("l", "s"),
        "native_bytes": ("o", fields("nz", "src dst")),
        "observations": ("o", {o + "?": "bz" for o in OBSERVATIONS}), "proof?": ("oz", PROOF)}
+ROWS = {check: {**ROW, "observations": ("o", {o + "?": "bz" for o in OBSERVED[check]}), "proof?": ("oz", PROOFS[check])}
+        for check in CHECKS}
 DOCUMENT = {
     "schema": "s",
     "campaign": ("o", {"name": "s", "digest": "s", "spec": ("o", {"*": "a"})}),
@@ -307,6 +333,8 @@ def shape_faults(value, field, path):
             yield from shape_faults(item, inner, "%s[%d]" % (path, i))
     elif isinstance(value, dict) and inner is not None:
         known = set()
+        if inner is ROW and isinstance(value.get("check"), str):  # the keys of a row are those of its check
+            inner = ROWS.get(value["check"], ROW)
         for key, sub in inner.items():
             name = key.rstrip("?")
             known.add(name)
@@ -740,15 +768,426 @@ def openssl_verify(public, message, signature):
     return done.returncode == 0
 
 
+# ---- rows of the codec ----------------------------------------------------------------------------
+
+
+class Cell:
+    """What a row is of, and what follows from that. a, b: the images, for pairs and moves."""
+
+    def __init__(self, check, index, g, key, **more):
+        self.check, self.index, self.g, self.key = check, index, g, key
+        self.tail, self.a, self.b, self.code, self.words, self.twins, self.too_large = "stale", None, None, None, [], False, False
+        self.__dict__.update(more)
+
+
+class Pages:
+    """Sealed pages as an image: bytes without padding, a layer at a time."""
+
+    def __init__(self, positions):
+        self.native = self.elements = positions
+        self.element, self.bytes, self.layers, self.exists = "fp8_e4m3", 1, 1, True
+
+
+def power_of_two(least):
+    return 1 << max(least - 1, 0).bit_length()
+
+
+def rounded_up(a, b):
+    return -(-a // b)
+
+
+class Slot:
+    """The slot of a block of one head, and the basis page that a group of blocks shares."""
+
+    def __init__(self, recipe, stream, dim, bits, block):
+        self.e = min(dim, power_of_two((dim + 1) // 2))
+        self.lanes = block * power_of_two(self.e)
+        self.shared = recipe == "kv1-shared" or (recipe, stream) == ("published-harness", "v")
+        residual = block * rounded_up(power_of_two(self.e) * bits, 8)
+        self.exists = dim <= 1024 and (recipe != "published-serving" or residual == rounded_up(self.lanes * bits, 8))
+        self.page = 48 + 2 * self.e * dim + 2 * dim
+        self.bytes = (48 if self.shared else self.page) + 32 * self.e + rounded_up(4 * block, 8) + 4 * block + residual
+        self.entries = None  # outliers that fit
+        if stream == "k":
+            self.entries = rounded_up(self.lanes * 80000, PPM)
+            self.bytes += 2 * block + 4 * self.entries
+
+
+class Store:
+    """Sizes of a codec cell: rows of a head, blocks, bytes."""
+
+    def __init__(self, recipe, params, g, block):
+        stream, bits = params["stream"], int(params.get("bits", 3 if params["stream"] == "k" else 2))
+        self.dim = dim = g.dim if stream == "k" else g.dim_v
+        self.rows = g.layers * g.tokens * g.heads
+        self.plain, self.encoded, self.blocks, self.swap, self.slot = 2 * self.rows * dim, self.rows, 0, 0, None
+        self.nothing = self.rows == 0 or params["payload"] == "zeros"
+        self.exists = recipe in ("fp8", "int4-token") or dim <= 1024
+        if recipe in ENCODERS:
+            self.slot = Slot(recipe, stream, dim, bits, block)
+            self.exists = self.slot.exists
+            self.bytes = self.encode(recipe, stream, g, block)
+        else:
+            self.bytes = self.rows * {"fp8": dim, "int4-token": 2 + rounded_up(dim, 2),
+                                      "rotation": 2 + rounded_up(power_of_two(dim) * bits, 8)}[recipe]
+
+    def too_large(self):
+        return self.plain >= INT_LIMIT or self.exists and self.bytes >= INT_LIMIT
+
+    def encode(self, recipe, stream, g, block):
+        mixed, plain = recipe == "published-harness", 2 * self.dim
+        left = set()
+        if mixed and g.layers > 4:
+            left = {0, 1, g.layers - 2, g.layers - 1} | ({7, 14} if g.layers == 28 else set())
+        lanes = (g.layers - len(left)) * (1 if mixed else g.heads)
+        rows = g.tokens * g.heads if mixed else g.tokens
+        blocks, rest = divmod(rows, block)
+        groups = 0
+        if self.slot.shared:
+            groups = min(blocks, 1) if mixed else rounded_up(blocks, 4)
+        self.blocks = lanes * blocks
+        self.encoded = self.blocks * block
+        self.swap = block * plain - self.slot.bytes
+        encoded = lanes * (blocks * self.slot.bytes + groups * self.slot.page + rest * plain)
+        return encoded + len(left) * g.tokens * g.heads * plain
+
+
+def agreeing(ppm, tokens):
+    """How many tokens have this share in parts per million; None where no number of them has."""
+    if not 0 <= ppm <= PPM:
+        return None
+    same = (ppm * tokens + PPM // 2) // PPM
+    return same if 2 * abs(ppm * tokens - same * PPM) <= tokens else None
+
+
+class CodecRows:
+    """The part of the verifier that docs/codec-rows.md is about."""
+
+    # -- sections of the campaign
+
+    def section(self, name, section, known, required):
+        if not isinstance(section, dict):
+            self.malformed(name, "an object", section)
+            return {}
+        for key in section:
+            if key not in known:
+                self.malformed("%s.%s" % (name, key[:64]), "no such key", section[key])
+        for key in required:
+            if key not in section:
+                self.malformed("%s.%s" % (name, key), "a list", "missing")
+        return section
+
+    def name_list(self, where, section, key, names, default=()):
+        chosen = section.get(key, list(default))
+        if (not isinstance(chosen, list) or key in section and not chosen
+                or any(not isinstance(n, str) or n not in names for n in chosen) or len(set(chosen)) != len(chosen)):
+            self.malformed("%s.%s" % (where, key), "names that are known here, each once", chosen)
+            return []
+        return sorted(chosen)
+
+    def number_in(self, where, section, key, default, least, most, power=False):
+        value = section.get(key, default)
+        if kind_of(value) != "n" or not least <= value <= most or power and value & (value - 1):
+            self.malformed("%s.%s" % (where, key), "a number that fits here", value)
+            return default
+        return value
+
+    def payload_files(self, section):
+        """Bytes of each payload file:NAME."""
+        files, known = section.get("files", []), {}
+        good = isinstance(files, list) and len(files) <= 16 and ("files" not in section or len(files) >= 1)
+        for entry in files if good else ():
+            good &= (isinstance(entry, dict) and set(entry) == {"name", "bytes", "digest"} and kind_of(entry["bytes"]) == "n"
+                     and isinstance(entry["name"], str) and re.fullmatch("[0-9A-Za-z._-]{1,64}", entry["name"]) is not None
+                     and isinstance(entry["digest"], str) and decode_fits("digest", entry["digest"]))
+            if good:
+                known["file:" + entry["name"]] = entry["bytes"]
+        if not good or len(known) != len(files):
+            self.malformed("codec.files", "1 to 16 files with name, bytes and digest, each name once", files)
+        return known
+
+    def codec_section(self, given):
+        known = ("recipes", "streams", "bits", "payloads", "block", "moves", "files")
+        section = self.section("codec", given, known, ("recipes", "payloads"))
+        recipes = self.name_list("codec", section, "recipes", RECIPES)
+        self.files = self.payload_files(section)
+        payloads = self.name_list("codec", section, "payloads", PAYLOADS + tuple(self.files))
+        if not set(self.files) <= set(payloads):
+            self.malformed("codec.payloads", "every file", payloads)
+        streams = self.name_list("codec", section, "streams", ("k", "v"), ("k", "v"))
+        moves = self.name_list("codec", section, "moves", ARRANGEMENTS)
+        self.block = self.number_in("codec", section, "block", 512, 2, 65536, power=True)
+        bits = section.get("bits", [])
+        if (not isinstance(bits, list) or "bits" in section and not bits
+                or any(kind_of(b) != "n" or not 1 <= b <= 4 for b in bits) or len(set(bits)) != len(bits)):
+            self.malformed("codec.bits", "different numbers from 1 to 4", bits)
+            bits = []
+        cells = []
+        for recipe in recipes:
+            axis = [{"bits": str(b)} for b in sorted(bits)] if bits and recipe not in ("fp8", "int4-token") else [{}]
+            cells += [("canonical->" + recipe, dict(b, payload=p, stream=s)) for b in axis for p in payloads for s in streams]
+        moved = [("%s:%s->%s:%s" % (r, a, r, b), {}) for r in recipes if r in PAGED for a in moves for b in moves if a != b]
+        if "moves" in section and not moved:
+            self.malformed("codec.moves", "two arrangements, and kv1 or published-serving among the recipes", moves)
+        return {"codec": cells, "move": moved}
+
+    def study_section(self, given):
+        known = ("recipes", "cells", "seeds", "passages", "evaluated", "block")
+        section = self.section("attribution", given, known, ("recipes",))
+        seeds = section.get("seeds")
+        if (not isinstance(seeds, list) or not 1 <= len(seeds) <= 64 or any(kind_of(s) != "n" for s in seeds)
+                or len(set(seeds)) != len(seeds)):
+            self.malformed("attribution.seeds", "1 to 64 different numbers", seeds)
+            seeds = []
+        self.passages = self.number_in("attribution", section, "passages", 4, 1, 8)
+        self.evaluated = self.number_in("attribution", section, "evaluated", 128, 1, 4096)
+        self.study_block = self.number_in("attribution", section, "block", 512, 2, 4096, power=True)
+        return {"recipes": self.name_list("attribution", section, "recipes", ENCODERS), "seeds": sorted(str(s) for s in seeds),
+                "cells": self.name_list("attribution", section, "cells", STUDY_CELLS, STUDY_CELLS)}
+
+    # -- cells
+
+    def point_lists(self, check, index):
+        """The cells of a check at a geometry in row order: (pair_id, params), and their places by pair_id and params."""
+        layers = min(self.geometries[index].layers, STUDY_LAYERS) if check == "attribution" else 0
+        if (check, layers) not in self.point_cache:
+            points = []
+            if check != "attribution":
+                points = self.codec[check] if self.codec else []
+            elif self.study:
+                cells = set(self.study["cells"]) - {"layers"}
+                if "layers" in self.study["cells"]:
+                    cells |= {"layer-%d" % i for i in range(layers)}
+                points = [("canonical->" + r, {"cell": c, "seed": s}) for r in self.study["recipes"] for c in sorted(cells)
+                          for s in self.study["seeds"]]
+            places = {(pair_id, canonical(params)): i for i, (pair_id, params) in enumerate(points)}
+            self.point_cache[check, layers] = points, places
+        return self.point_cache[check, layers]
+
+    def points(self, check, index):
+        return self.point_lists(check, index)[0]
+
+    def point_in_part(self, check, index, place):
+        if self.parts == 1:
+            return True
+        if check not in self.points_before:
+            counts = [len(self.points(check, i)) for i in range(len(self.geometries))]
+            self.points_before[check] = [0] + list(itertools.accumulate(counts))
+        return self.number_in_part((CHECKS.index(check) + 1) * 1000003 + self.points_before[check][index] + place)
+
+    def point_cell(self, row, path):
+        check, index = row["check"], row["geometry"]
+        if (self.study if check == "attribution" else self.codec) is None:
+            self.fault(11, path + "check", "a check of the campaign", check)
+            return None
+        if index >= len(self.geometries):
+            self.fault(11, path + "geometry", "an index in geometries", index)
+            return None
+        place = self.point_lists(check, index)[1].get((row["src"] + "->" + row["dst"], canonical(row["params"])))
+        if place is None or not row["src"] or "->" in row["src"]:
+            self.fault(11, path + "params", "src, dst and params of a cell of the campaign", row["params"])
+            return None
+        if not self.want(11, path + "pair_id", row["src"] + "->" + row["dst"], row["pair_id"]):
+            return None
+        if not self.point_in_part(check, index, place):
+            self.fault(11, path + "pair_id", "a cell of this part of the campaign", row["pair_id"])
+            return None
+        cell = Cell(check, index, self.geometries[index], (check, index, place))
+        {"codec": self.codec_cell, "move": self.move_cell, "attribution": self.study_cell}[check](cell, row)
+        return cell
+
+    def codec_cell(self, cell, row):
+        cell.size = Store(row["dst"], row["params"], cell.g, self.block)
+        g, cell.reference = cell.g, row["params"]["payload"]
+        tensor = cell.size.rows * (g.dim + g.dim_v) * ELEMENT_BYTES[g.element]  # that a file must be
+        cell.size.exists &= self.files.get(cell.reference, tensor) == tensor
+        cell.code = None if cell.size.exists else CODES[2]
+        cell.too_large = cell.size.too_large()
+
+    def move_cell(self, cell, row):
+        g = cell.g
+        recipe, src = row["src"].split(":")
+        dst = row["dst"].split(":")[1]
+        slots = [Slot(recipe, stream, dim, bits, self.block) for stream, dim, bits in (("k", g.dim, 3), ("v", g.dim_v, 2))]
+        cell.words = sorted([word for word, holds in (
+            ("head_order_transpose", (src == "head-major") != (dst == "head-major")), ("kv_merge", src == "kv-pools"),
+            ("kv_split", dst == "kv-pools"), ("page_remap", (src == "table") != (dst == "table"))) if holds])
+        blocks = g.tokens // self.block
+        if blocks == 0 or not all(slot.exists for slot in slots):
+            cell.code = CODES[2]
+            return
+        cell.a = cell.b = Pages(blocks * g.heads * sum(slot.bytes for slot in slots))
+        cell.too_large, cell.reference, cell.payloads = cell.a.native * g.layers >= INT_LIMIT, recipe, 6
+
+    def study_cell(self, cell, row):
+        g = cell.g
+        runs = (g.layers <= STUDY_LAYERS and g.heads <= 64 and g.dim == g.dim_v <= 1024 and g.dim % 2 == 0
+                and 1 <= g.tokens <= 32768
+                and all(Slot(row["dst"], stream, g.dim, bits, self.study_block).exists for stream, bits in (("k", 3), ("v", 2))))
+        cell.code, cell.params = None if runs else CODES[2], row["params"]
+
+    # -- proofs
+
+    def store_proof(self, row, proof, path, seen, cell, unproven):
+        here, size = path + "proof.", cell.size
+        present = self.presence(proof, here, unproven)
+        self.want(3, here + "kind", "codec-store-decode", proof.get("kind"))
+        for key, number in (("rows", size.rows), ("encoded_rows", size.encoded), ("blocks", size.blocks)):
+            if present(key):
+                self.want(4, here + key, number, proof[key])
+
+        def within(key, least, most):
+            if not present(key):
+                return None
+            if not least <= proof[key] <= most:
+                self.fault(4, here + key, "%d to %d" % (least, most), proof[key])
+                return None
+            return proof[key]
+
+        part = size.slot is not None and size.slot.entries is not None
+        overflow = within("overflow_blocks", 0, size.blocks if part else 0)
+        fit, lanes = (size.slot.entries, size.slot.lanes) if part else (0, 0)
+        if overflow is None:
+            present("outliers")
+        else:
+            within("outliers", overflow * (fit + 1), (size.blocks - overflow) * min(fit, lanes) + overflow * lanes)
+        within("saturated", 0, 2 * size.encoded)
+        self.store_bytes(row, proof, path, size, overflow, unproven, present)
+        for key in ("relative_l2_ppm", "worst_element_ppm", "cosine_ppm"):
+            if key not in proof:
+                present(key)
+            elif size.nothing:
+                self.want(2, here + key, None, proof[key])
+            elif key == "cosine_ppm" and proof[key] is not None and abs(proof[key]) > PPM:
+                self.fault(2, here + key, "at most 1000000 in magnitude", proof[key])
+        if "value_preserving" in proof:
+            self.want(2, here + "value_preserving", False, proof["value_preserving"])
+        else:
+            present("value_preserving")
+        for o, keys in zip(STORE_OBSERVATIONS, DIGEST_PAIRS):
+            known = [key for key in keys if present(key)]
+            for key in known:
+                if not decode_fits(key, proof[key]):
+                    self.fault(13, here + key, "64 hex digits", proof[key])
+            if seen[o] is not None and len(known) == 2:
+                self.want(2, path + "observations." + o, proof[keys[0]] == proof[keys[1]], seen[o])
+            elif seen[o] is not None and unproven:
+                self.fault(2, path + "observations." + o, "null, as its digests are null", seen[o])
+
+    def store_bytes(self, row, proof, path, size, overflow, unproven, present):
+        src, dst = row["native_bytes"]["src"], row["native_bytes"]["dst"]
+        if not unproven or src is not None:
+            self.want(4, path + "native_bytes.src", size.plain, src)
+        if overflow is not None and (not unproven or dst is not None):
+            self.want(4, path + "native_bytes.dst", size.bytes + overflow * size.swap, dst)
+        if "ratio_ppm" not in proof:
+            present("ratio_ppm")
+        elif dst == 0:
+            self.want(2, path + "proof.ratio_ppm", None, proof["ratio_ppm"])
+        elif dst is not None and present("ratio_ppm"):
+            self.want(2, path + "proof.ratio_ppm", PPM * size.plain // dst, proof["ratio_ppm"])
+
+    def study_proof(self, row, proof, path, seen, cell, unproven):
+        here = path + "proof."
+        present = self.presence(proof, here, unproven)
+        self.want(3, here + "kind", "attribution-study", proof.get("kind"))
+        for side in ("src", "dst"):
+            if not unproven or row["native_bytes"][side] is not None:
+                self.want(4, path + "native_bytes." + side, 0, row["native_bytes"][side])
+        if present("passages"):
+            self.want(4, here + "passages", self.passages, proof["passages"])
+        scored = self.scores(proof, here, present, unproven)
+        top1 = proof.get("top1_ppm") if scored else None
+        if present("accept") and (scored or not unproven):
+            self.want(2, here + "accept", self.acceptance(proof, scored), proof["accept"])
+        for o, derived in (("logits_are_finite", scored), ("top1_identical", top1 == PPM)):
+            if seen[o] is not None:
+                self.want(2, path + "observations." + o, derived, seen[o])
+        for key in ("k_error_ppm", "v_error_ppm"):
+            if present(key) and proof[key] < -1:
+                self.fault(2, here + key, "a number >= 0, or -1", proof[key])
+        present("k_overflow_blocks")
+        present("v_overflow_blocks")
+        self.base_run(proof, here, cell, scored, present, unproven)
+
+    def acceptance(self, proof, scored):
+        change, top1 = abs(proof["ppl_change_ppm"]) if scored else 0, proof["top1_ppm"] if scored else -1
+        if change <= 10000 and top1 >= 950000:
+            return "ACCEPT"
+        return "MARGINAL" if change <= 30000 and top1 >= 850000 else "REJECT"
+
+    def scores(self, proof, here, present, unproven):
+        """Whether the row has all scores: then they are the means of those of its passages."""
+        keys = ("ppl_change_ppm", "kl_nano", "top1_ppm")
+        values = [proof.get(key) for key in keys + ("nll_nano",)]
+        scored, some = None not in values, any(v is not None for v in values)
+        for key in keys + ("nll_nano",):
+            if key not in proof or proof[key] is None and some and not unproven:
+                present(key)
+        in_range = scored and proof["top1_ppm"] <= PPM
+        if scored and not in_range:
+            self.fault(2, here + "top1_ppm", "0 to 1000000", proof["top1_ppm"])
+        if not present("per_passage"):
+            return scored
+        passages = proof["per_passage"]
+        if len(passages) != self.passages:
+            self.fault(4, here + "per_passage", "%d passages" % self.passages, passages)
+            return scored
+        good, same = True, 0
+        for i, passage in enumerate(passages):
+            there = [passage[key] is not None for key in keys]
+            if not all(there) if scored else any(there):
+                self.fault(3, here + "per_passage[%d]" % i, "three scores, or none as the row has none", passage)
+                good = False
+            if not all(there) or not good:
+                continue
+            agree = agreeing(passage["top1_ppm"], self.evaluated)
+            if agree is None:
+                self.fault(2, here + "per_passage[%d].top1_ppm" % i, "the share of a number of tokens", passage["top1_ppm"])
+                good = False
+            same += agree or 0
+        if good and scored:
+            n, tokens = self.passages, self.passages * self.evaluated
+            if in_range and 2 * abs(proof["top1_ppm"] * tokens - same * PPM) > tokens:
+                self.fault(2, here + "top1_ppm", "the share of tokens that agree, by the passages", proof["top1_ppm"])
+            for key in keys[:2]:
+                if abs(proof[key] * n - sum(passage[key] for passage in passages)) > 2 * n:
+                    self.fault(2, here + key, "the mean of the passages", proof[key])
+        return scored
+
+    def base_run(self, proof, here, cell, scored, present, unproven):
+        """Rows of one geometry and seed have one base run; the same logits have the same scores."""
+        if cell.index != self.bases_at:  # rows come by geometry
+            self.bases, self.bases_at = {}, cell.index
+        digests = []
+        for key in ("base_logits_digest", "logits_digest"):
+            digests.append(proof[key] if present(key) else None)
+            if digests[-1] is not None and not decode_fits(key, digests[-1]):
+                self.fault(13, here + key, "64 hex digits", digests[-1])
+                digests[-1] = None
+        nll = proof["base_nll_nano"] if present("base_nll_nano") else None
+        for key, value in (("base_nll_nano", nll), ("base_logits_digest", digests[0])):
+            if value is not None:
+                self.want(13, here + key, self.bases.setdefault((key, cell.params["seed"]), value), value)
+        identity, both = cell.params["cell"] == "identity", None not in digests
+        code, same = 9 if identity else 2, both and digests[0] == digests[1]
+        if identity and both and not same:
+            self.fault(code, here + "logits_digest", "the base run's, as identity changes nothing", digests[1])
+        no_change = scored and proof["ppl_change_ppm"] == proof["kl_nano"] == 0 and proof["top1_ppm"] == PPM and (
+            nll is None or proof["nll_nano"] == nll)
+        if (identity or same) and (scored or identity and not unproven) and not no_change:
+            self.fault(code, here[:-1], "changes of 0, top-1 of 1000000 and the base run's likelihood", "others")
+
+
 # ---- the verifier ----------------------------------------------------------------------------------
 
 
-class Verifier:
+class Verifier(CodecRows):
     def __init__(self, trusted, required=None, check_signature=openssl_verify):
         self.trusted, self.required, self.check_signature = trusted, required or REQUIRED, check_signature
         self.faults, self.signature_checked = [], True
         self.claimed = dict.fromkeys(VERDICTS, 0)
-        self.positions, self.rows, self.content_read = 0, 0, False
+        self.positions, self.rows, self.content_read, self.measured = 0, 0, False, False
         self.key_id = ""
 
     def fault(self, code, path, expected, actual):
@@ -795,7 +1234,10 @@ class Verifier:
         if not self.signature_checked:
             return 2
         unproven = self.claimed["UNPROVEN"] and not allow_unproven
-        return 4 if self.claimed["FAILED"] or unproven or not self.positions else 0
+        return 4 if self.claimed["FAILED"] or unproven or self.nothing_checked() else 0
+
+    def nothing_checked(self):
+        return not self.positions and not self.measured
 
     # -- signature
 
@@ -848,9 +1290,14 @@ class Verifier:
             self.method()
         return spec_good
 
+    def has_codec(self):
+        return bool({"codec", "attribution"} & set(self.doc["campaign"]["spec"]))
+
     def guards(self):
         for kind, flag in (("controls", "passed"), ("checks", "passed"), ("known_limits", "demonstrated")):
-            names, seen = self.required[kind], set()
+            names, seen = list(self.required[kind]), set()
+            if kind == "checks" and self.has_codec():
+                names.append("codec_agrees")
             for i, entry in enumerate(self.doc[kind]):
                 path, name = "$.%s[%d]." % (kind, i), entry["name"]
                 self.want(9, path + flag, True, entry[flag])
@@ -880,6 +1327,7 @@ class Verifier:
         claims = self.claims or {}
         held = lambda name: next((entry["passed"] for entry in self.doc["controls"] if entry["name"] == name), False)
         holds = {
+            "codec_agrees": not self.codec_disagrees,
             "token_class_is_unread_padding": not self.class_is_not_padding,
             "token_identical_means_padding_only": not self.differs_elsewhere,
             "reference_sequence_not_degenerate": self.reference_varies or not self.has_tokens,
@@ -906,6 +1354,12 @@ class Verifier:
                               "Throughput, latency, memory or cost of any engine.",
                               "The counts are no statement about vendors."],
             "note": "The %d refused rows are as much the result as the %d exact ones." % (self.counted["REFUSED"], exact)}
+        if self.has_codec():
+            wanted["holds"].append("%d codec rows were stored and read back by a fast implementation and by a plain one, and %d "
+                                   "attribution rows come from a small model with weights made up from a seed."
+                                   % (self.stored_rows, self.studied_rows))
+            wanted["does_not_hold"].append("That a loss measured on made-up rows or on the small model is that of any language "
+                                           "model.")
         for key, lines in wanted.items():
             self.want(10, "$.boundary." + key, lines, self.doc["boundary"][key])
 
@@ -944,7 +1398,7 @@ class Verifier:
             self.malformed("name", "a text", spec.get("name"))
         digests = {entry["name"]: entry["digest"] for entry in self.doc["catalogue"]}
         self.want(11, "$.campaign.digest", digest({"layouts": digests, "spec": spec}), campaign["digest"])
-        known = "schema name select pairs geometries tail values seed claims floors expect part".split()
+        known = "schema name select pairs geometries tail values seed claims floors expect part codec attribution".split()
         for key in spec:
             if key not in known:
                 self.malformed(key[:64], "no such key", spec[key])
@@ -966,7 +1420,12 @@ class Verifier:
                                                           for k, n in self.given_floors.items()):
             self.malformed("floors", "numbers by the names of floors", self.given_floors)
         self.select(spec)
-        self.pair_selection(spec.get("pairs"))
+        self.codec = self.codec_section(spec["codec"]) if "codec" in spec else None
+        self.study = self.study_section(spec["attribution"]) if "attribution" in spec else None
+        if self.has_codec() and "pairs" not in spec:
+            self.pairs = set()  # the codec alone
+        else:
+            self.pair_selection(spec.get("pairs"))
         self.tail_selection(spec.get("tail", "stale"))
         self.part_of_campaign(spec)
         return self.spec_good
@@ -997,9 +1456,9 @@ class Verifier:
         return ((geometry * n + self.names[src]) * n + self.names[dst]) * len(self.tails) + self.tails.index(tail)
 
     def in_part(self, geometry, src, dst, tail):
-        if self.parts == 1:
-            return True
-        number = self.cell_number(geometry, src, dst, tail)
+        return self.parts == 1 or self.number_in_part(self.cell_number(geometry, src, dst, tail))
+
+    def number_in_part(self, number):
         return (number * 2654435761 & 0xFFFFFFFF) // 65536 % self.parts + 1 == self.part
 
     def check_claims(self):
@@ -1178,6 +1637,10 @@ class Verifier:
         self.told = collections.Counter(failure_key(f) for f in self.doc["run"]["failures"])
         self.ran_rows = self.decoded_rows = 0
         self.has_tokens = self.reference_varies = self.class_is_not_padding = self.differs_elsewhere = False
+        self.stored_rows = self.studied_rows = 0
+        self.measured = self.codec_disagrees = False
+        self.bases, self.bases_at, self.made_checks = {}, None, set()
+        self.point_cache, self.points_before = {}, {}
         last, misplaced, bound_at = None, False, None
         rows = self.rows_in_file() if "rows_file" in self.doc else ((row, True) for row in self.doc["rows"])
         for i, (row, typed) in enumerate(rows):
@@ -1188,17 +1651,16 @@ class Verifier:
                 self.bounds, bound_at = {}, row["geometry"]
             cell, doubled = self.cell_of(row, i), False
             if cell is not None:
-                self.row(row, "$.rows[%d]." % i, *cell)
-                key = self.cell_number(cell[2], cell[0].name, cell[1].name, cell[3])
+                self.row(row, "$.rows[%d]." % i, cell)
+                self.made_checks.add(row["check"])
+                key = cell.key
                 doubled = key in self.cells
                 if doubled:
                     self.fault(12, "$.rows[%d]" % i, "each cell once", "the same cell as row %d" % self.cells[key])
                 self.cells.setdefault(key, i)
             if doubled:
                 continue
-            tail = row["params"].get("tail")
-            place = (row["check"].encode(), row["geometry"], row["pair_id"].encode(),
-                     tail.encode() if isinstance(tail, str) else b"")
+            place = (row["check"].encode(), row["geometry"], row["pair_id"].encode(), canonical(row["params"]))
             if last is not None and last > place and not misplaced:
                 self.fault(10, "$.rows[%d]" % i, "rows in order", row["pair_id"])
                 misplaced = True
@@ -1206,32 +1668,49 @@ class Verifier:
         return self.rows_read
 
     def missing_cells(self):
-        wanted = len(self.pairs) * len(self.geometries) * len(self.tails)
-        if self.parts > 1:
-            wanted = sum(self.in_part(i, s, d, tail) for i in range(len(self.geometries)) for s, d in self.pairs
-                         for tail in self.tails)
-        missing = wanted - len(self.cells)
-        listed = 0
+        absent, missing, listed = self.absent_cells(), -len(self.cells), 0
+        if self.parts == 1:
+            missing += len(self.pairs) * len(self.geometries) * len(self.tails)
+            missing += sum(len(self.points(check, i)) for check in CHECKS[:3] for i in range(len(self.geometries)))
+        else:
+            missing += sum(self.in_part(i, s, d, tail) for i in range(len(self.geometries)) for s, d in self.pairs
+                           for tail in self.tails)
+            missing += sum(self.point_in_part(check, i, place) for check in CHECKS[:3] for i in range(len(self.geometries))
+                           for place in range(len(self.points(check, i))))
+        while listed < min(missing, 100):
+            self.fault(15, "$.rows", next(absent), "no row")
+            listed += 1
+        if missing > listed:
+            self.fault(15, "$.rows", "%d further cells" % (missing - listed), "no row")
+
+    def absent_cells(self):
+        """Names the cells without a row, and notes that one of them might have been exact."""
+        for check in CHECKS[:3]:
+            for i in range(len(self.geometries)):
+                for place, point in enumerate(self.points(check, i)):
+                    if (check, i, place) not in self.cells and self.point_in_part(check, i, place):
+                        yield "%s %s %s at geometry %d" % (check, point[0], canonical(point[1]).decode(), i)
         for i, g in enumerate(self.geometries):
             for s, d in sorted(self.pairs):
                 for tail in self.tails:
-                    if listed >= min(missing, 100):
-                        if missing > listed:
-                            self.fault(15, "$.rows", "%d further cells" % (missing - listed), "no row")
-                        return
                     if self.cell_number(i, s, d, tail) in self.cells or not self.in_part(i, s, d, tail):
                         continue
-                    listed += 1
-                    self.fault(15, "$.rows", "%s->%s at geometry %d, tail %s" % (s, d, i, tail), "no row")
                     a, b = (Bound(self.layouts[n], g, 1) for n in (s, d))
                     if (frontier_of(a, b) is None and a.element == b.element
                             and a.layout.descriptor(g) != b.layout.descriptor(g)):
                         self.exact_possible = True
+                    yield "%s->%s at geometry %d, tail %s" % (s, d, i, tail)
 
     def cell_of(self, row, i):
-        path, good = "$.rows[%d]." % i, True
-        for holds, key, expected in ((row["check"] == "pair", "check", "pair"),
-                                     (row["src"] in self.layouts, "src", "a layout of the catalogue"),
+        path = "$.rows[%d]." % i
+        if row["check"] not in CHECKS:
+            self.fault(11, path + "check", " or ".join(CHECKS), row["check"])
+            return None
+        return self.pair_cell(row, path) if row["check"] == "pair" else self.point_cell(row, path)
+
+    def pair_cell(self, row, path):
+        good = True
+        for holds, key, expected in ((row["src"] in self.layouts, "src", "a layout of the catalogue"),
                                      (row["dst"] in self.layouts, "dst", "a layout of the catalogue"),
                                      (row["geometry"] < len(self.geometries), "geometry", "an index in geometries")):
             if not holds:
@@ -1252,7 +1731,14 @@ class Verifier:
         if not self.in_part(row["geometry"], row["src"], row["dst"], tail):
             self.fault(11, path + "pair_id", "a cell of this part of the campaign", row["pair_id"])
             return None
-        return self.layouts[row["src"]], self.layouts[row["dst"]], row["geometry"], tail
+        index, src, dst = row["geometry"], self.layouts[row["src"]], self.layouts[row["dst"]]
+        g = self.geometries[index]
+        layers = g.layers if src.has("L") or dst.has("L") else 1
+        a, b = self.bound(src, index, layers), self.bound(dst, index, layers)
+        return Cell("pair", index, g, self.cell_number(index, row["src"], row["dst"], tail), tail=tail, a=a, b=b,
+                    code=frontier_of(a, b), words=words_of(a, b, g), payloads=self.payloads(g),
+                    twins=src.descriptor(g) == dst.descriptor(g), reference=(a.held, src.kv == "latent"),
+                    too_large=any(side.exists and side.too_large for side in (a, b)))
 
     def bound(self, layout, index, layers):
         key = layout.name, index, layers
@@ -1260,24 +1746,19 @@ class Verifier:
             self.bounds[key] = Bound(layout, self.geometries[index], layers)
         return self.bounds[key]
 
-    def row(self, row, path, src, dst, index, tail):
-        g = self.geometries[index]
-        layers = g.layers if src.has("L") or dst.has("L") else 1
-        a, b = self.bound(src, index, layers), self.bound(dst, index, layers)
-        code, words = frontier_of(a, b), words_of(a, b, g)
-        if any(side.exists and side.too_large for side in (a, b)):
+    def row(self, row, path, cell):
+        if cell.too_large:
             self.fault(0, path[:-1], "sizes that a certificate can say", row["pair_id"])
             return
         self.seen_words |= set(row["transformations"]) & set(WORDS)
-        if row["transformations"] != words or not words and row["verdict"].startswith("EXACT_"):
-            same = src.descriptor(g) == dst.descriptor(g)
-            self.fault(12 if same else 5, path + "transformations", words, row["transformations"])
+        if row["transformations"] != cell.words or not cell.words and row["verdict"].startswith("EXACT_"):
+            self.fault(12 if cell.twins else 5, path + "transformations", cell.words, row["transformations"])
         if row["verdict"] not in VERDICTS:
             self.fault(2, path + "verdict", "one of the six verdicts", row["verdict"])
             return
-        self.count(row, g, a, b, code, words)
-        self.note_checks(row, g, a, tail)
-        if code is None:
+        self.count(row, cell)
+        self.note_checks(row, cell)
+        if cell.code is None:
             self.want(14, path + "frontier_code", None, row["frontier_code"])
             self.want(14, path + "frontier_reason", None, row["frontier_reason"])
             if row["verdict"] == "REFUSED":
@@ -1291,15 +1772,15 @@ class Verifier:
                     self.fault(10, "$.run.failures", "an entry for each FAILED row", row["pair_id"])
                 self.nothing_claimed(row, path, "failed")
             else:
-                self.ran(row, path, a, b, g, tail, index)
+                self.ran(row, path, cell)
         elif self.want(14, path + "verdict", "REFUSED", row["verdict"]):
-            self.want(14, path + "frontier_code", code, row["frontier_code"])
+            self.want(14, path + "frontier_code", cell.code, row["frontier_code"])
             if not row["frontier_reason"]:
                 self.fault(14, path + "frontier_reason", "a reason", row["frontier_reason"])
             self.want(2, path + "error_class", None, row["error_class"])
             self.nothing_claimed(row, path, "frontier")
 
-    def count(self, row, g, a, b, code, words):
+    def count(self, row, cell):
         proof, verdict = row.get("proof") or {}, row["verdict"]
         checked = proof.get("positions_checked") or 0
         self.claimed[verdict] += 1
@@ -1308,80 +1789,102 @@ class Verifier:
             self.seen_codes.add(row["frontier_code"])
         self.sums["same_image_rows"] += row["same_image"]
         ran = verdict not in DID_NOT_RUN
-        self.sums["empty_rows"] += ran and g.tokens == 0
+        self.sums["empty_rows"] += ran and cell.g.tokens == 0
         if ran and set(row["transformations"]) & set(WORDS) == {"view_reinterpret"}:
             self.sums["view_rows"] += 1
             return
         self.counted[verdict] += 1
         self.sums["positions_checked"] += checked
         self.sums["source_positions_checked"] += proof.get("source_positions_checked") or 0
+        if cell.check != "pair":  # the hunt is for pairs
+            return
         self.exact_found |= verdict.startswith("EXACT_")
-        if verdict not in ("FAILED", "UNPROVEN") and code is None and a.element == b.element and words != ["view_reinterpret"]:
+        if (verdict not in ("FAILED", "UNPROVEN") and cell.code is None and cell.a.element == cell.b.element
+                and cell.words != ["view_reinterpret"]):
             self.exact_possible = True
 
-    def note_checks(self, row, g, a, tail):
-        proof, token = row.get("proof") or {}, row["verdict"] == "EXACT_TOKEN"
+    def note_checks(self, row, cell):
+        proof, token, a, g = row.get("proof") or {}, row["verdict"] == "EXACT_TOKEN", cell.a, cell.g
         if row["verdict"] in DID_NOT_RUN:
             return
-        self.ran_rows += 1
-        self.decoded_rows += row["observations"].get(TOKENS) is True
+        if cell.check in ("codec", "attribution"):
+            codec = cell.check == "codec"
+            self.stored_rows += codec
+            self.studied_rows += not codec
+            self.measured |= not codec or g.tokens > 0
+            references = OBSERVED[cell.check][:3 if codec else 2]  # the others are findings
+            self.codec_disagrees |= any(row["observations"].get(o) is not True for o in references)
+        else:
+            self.ran_rows += 1
+            self.decoded_rows += row["observations"].get(TOKENS) is True
+        if cell.check == "attribution":  # no token leg
+            return
         self.has_tokens |= g.tokens > 0
         self.reference_varies |= g.tokens > 0 and len(set(proof.get("reference_tokens") or [])) > 1
-        if row["verdict"] == "NOT_EXACT" or not a.exists:
+        if row["verdict"] == "NOT_EXACT" or a is None or not a.exists:
             return
         unread = (a.native - a.elements) * (g.layers // a.layers)
-        self.class_is_not_padding |= token != (unread > 0 and tail != "zero")
+        self.class_is_not_padding |= token != (unread > 0 and cell.tail != "zero")
         self.differs_elsewhere |= token and (proof.get("roundtrip_diff_positions") != unread or unread == 0)
 
     def nothing_claimed(self, row, path, kind):
-        for o in OBSERVATIONS:
+        for o in OBSERVED[row["check"]]:
             self.want(2, path + "observations." + o, None, row["observations"].get(o, "missing"))
         for side in ("src", "dst"):
             self.want(4, path + "native_bytes." + side, None, row["native_bytes"][side])
         self.want(2, path + "same_image", False, row["same_image"])
         proof = row.get("proof") or {}
-        for key in PROOF_KEYS:
-            expected = {"kind": kind, "lemmas": []}.get(key)
-            self.want(3, path + "proof." + key, expected, proof.get(key, "missing"))
+        for key in PROOFS[row["check"]]:
+            expected = {"kind": kind, "lemmas": [], "value_preserving": False}.get(key[:-1])
+            self.want(3, path + "proof." + key[:-1], expected, proof.get(key[:-1], "missing"))
 
-    def ran(self, row, path, a, b, g, tail, index):
-        seen = {}
-        for o in OBSERVATIONS:
+    def ran(self, row, path, cell):
+        seen, a, b, check = {}, cell.a, cell.b, row["check"]
+        for o in OBSERVED[check]:
             if o not in row["observations"]:
                 self.fault(2, path + "observations." + o, "true, false or null", "missing")
             seen[o] = row["observations"].get(o)
-        converts, unproven = a.element != b.element, row["verdict"] == "UNPROVEN"
-        self.want(2, path + "verdict", grade(seen, converts and g.tokens > 0), row["verdict"])
+        images, unproven = a is not None, row["verdict"] == "UNPROVEN"
+        lossy = a.element != b.element and cell.g.tokens > 0 if images else True
+        self.want(2, path + "verdict", grade(seen, lossy), row["verdict"])
         self.want(2, path + "error_class", None, row["error_class"])
         if not unproven or row["same_image"]:
-            self.want(2, path + "same_image", same_image(a, b), row["same_image"])
-        for side, bound in (("src", a), ("dst", b)):
+            self.want(2, path + "same_image", check == "pair" and same_image(a, b), row["same_image"])
+        for side, bound in (("src", a), ("dst", b)) if images else ():
             if not unproven or row["native_bytes"][side] is not None:
                 self.want(4, path + "native_bytes." + side, bound.native * bound.bytes, row["native_bytes"][side])
         proof = row.get("proof")
         if proof is None:
             self.fault(3, path + "proof", "a proof", None)
+        elif check == "attribution":
+            self.study_proof(row, proof, path, seen, cell, unproven)
         else:
-            self.proof(row, proof, path, seen, a, b, g, tail, unproven)
+            (self.proof if images else self.store_proof)(row, proof, path, seen, cell, unproven)
+            for key in ("decoded_tokens", "reference_tokens", "logits_digest", "reference_logits_digest"):
+                if key not in proof:
+                    self.fault(3, path + "proof." + key, "a value", "missing")
             self.token_leg(proof, path, seen[TOKENS])
-            self.reference(proof, path, index, a)
+            self.reference(proof, path, cell)
 
-    def proof(self, row, proof, path, seen, a, b, g, tail, unproven):
-        units, here = g.layers // a.layers, path + "proof."
-        padding = a.native - a.elements
-
+    def presence(self, proof, here, unproven):
+        """Whether a key of the proof holds a value: null or absent is an H3, null not in an UNPROVEN row."""
         def present(key):
             if proof.get(key) is not None:
                 return True
             if key not in proof or not unproven:
                 self.fault(3, here + key, "a value", "null" if key in proof else "missing")
             return False
+        return present
 
+    def proof(self, row, proof, path, seen, cell, unproven):
+        a, b, g, tail = cell.a, cell.b, cell.g, cell.tail
+        units, here = g.layers // a.layers, path + "proof."
+        padding, present = a.native - a.elements, self.presence(proof, here, unproven)
         self.want(3, here + "kind", "index-permutation-exhaustive", proof.get("kind"))
         for code, key, number in ((4, "unit_layers", a.layers), (4, "layers", g.layers), (4, "positions_total", b.native),
                                   (4, "source_positions_total", a.native), (4, "source_padding_positions", padding),
                                   (4, "dest_padding_positions", b.native - b.elements),
-                                  (2, "unread_padding_positions", padding * units), (3, "gather_payloads", self.payloads(g))):
+                                  (2, "unread_padding_positions", padding * units), (3, "gather_payloads", cell.payloads)):
             if present(key):
                 self.want(code, here + key, number, proof[key])
         for key, total in (("positions_checked", b.native), ("source_positions_checked", a.native)):
@@ -1406,9 +1909,6 @@ class Verifier:
                 or row["verdict"].startswith("EXACT_") and not lemmas):
             self.fault(3, here + "lemmas", "names of lemmas, sorted", lemmas)
         self.detail(proof, here, a, b, present)
-        for key in ("decoded_tokens", "reference_tokens", "logits_digest", "reference_logits_digest"):
-            if key not in proof:
-                self.fault(3, here + key, "a value", "missing")
 
     def detail(self, proof, here, a, b, present):
         if a.element == b.element:
@@ -1435,14 +1935,15 @@ class Verifier:
             decoded, reference, logits, reference_logits = (proof[key] for key in keys)
             self.want(13, path + "observations.tokens_identical", decoded == reference and logits == reference_logits, claim)
 
-    def reference(self, proof, path, index, a):
-        """Rows that decode one canonical tensor name one reference: geometry, heads and latent rows decide which."""
-        if index != self.references_at:  # rows come by geometry
-            self.references, self.references_at = {}, index
+    def reference(self, proof, path, cell):
+        """Rows that decode one canonical tensor name one reference: geometry, heads and latent rows decide which; of codec rows
+        geometry and payload, of moves geometry and recipe."""
+        if (cell.check, cell.index) != self.references_at:  # rows come by check and geometry
+            self.references, self.references_at = {}, (cell.check, cell.index)
         for key in ("reference_tokens", "reference_logits_digest"):
             value = proof.get(key)
             if value is not None and decode_fits(key, value):
-                first = self.references.setdefault((key, a.held, a.layout.kv == "latent"), value)
+                first = self.references.setdefault((key, cell.reference), value)
                 self.want(13, path + "proof." + key, first, value)
 
     # -- totals
@@ -1475,7 +1976,7 @@ class Verifier:
         for name in wanted:
             if name not in self.seen_words and name not in self.seen_codes:
                 self.fault(7, "$.rows", name, "in no row")
-        made = {entry["name"] for entry in self.doc["checks"]} | ({"pair"} if self.cells else set())
+        made = {entry["name"] for entry in self.doc["checks"]} - set(CHECKS) | self.made_checks
         for name in (claims or {}).get("checks", []):
             if name not in made:
                 self.fault(8, "$.checks", name, "claimed, but not made")
@@ -1641,7 +2142,7 @@ def conclusion(code, verifier):
     if code == 2:
         return "sound, but the signature was NOT checked: openssl is not there"
     if code == 4:
-        return "sound, but " + ("it holds FAILED or UNPROVEN rows" if verifier.positions else "nothing at all was checked")
+        return "sound, but " + ("nothing at all was checked" if verifier.nothing_checked() else "it holds FAILED or UNPROVEN rows")
     return {0: "sound", 1: "unreadable", 3: "refused"}[code]
 
 

@@ -452,7 +452,10 @@ kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err
     const kv_cell *at = &c->cells[cell];
     const kv_geometry *g = &c->geometries[at->geometry];
     if (at->check == KV_CHECK_PAIR) return plan_pair(c, cell, out, err);
-    if (at->check == KV_CHECK_ATTRIBUTION) return kv_study_cell_plan(c, g, out, err);
+    if (at->check == KV_CHECK_ATTRIBUTION) {
+        const kv_study_point p = kv_cell_study_point(c, at);
+        return kv_study_cell_plan(c, &p, g, out, err);
+    }
     if (at->check == KV_CHECK_CODEC) {
         const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)at->src);
         return kv_codec_cell_plan(&c->codec, &p, g, out, err);

@@ -36,6 +36,7 @@ void kv_observe(const kv_campaign *c, kv_row_set rows, kv_observed *o)
         o->frontiers |= (uint32_t)1 << r->frontier;
         if (r->same_image) o->same_image_rows++;
         if (ran && c->geometries[c->cells[i].geometry].tokens == 0) o->empty_rows++;
+        o->measured += ran && ((r->has_codec && r->codec.rows > 0) || r->has_study);
         if (view) {
             o->view_rows++;
             continue;

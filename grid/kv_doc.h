@@ -13,6 +13,7 @@ typedef struct {
     int64_t view_rows, same_image_rows, empty_rows;
     uint32_t words;     /* words that occur */
     uint32_t frontiers; /* bit kv_layout_frontier */
+    int64_t measured;   /* rows that stored a row of a head, or ran a study */
 } kv_observed;
 void kv_observe(const kv_campaign *c, kv_row_set rows, kv_observed *out);
 

@@ -55,7 +55,7 @@ static const char *weakness(const kv_gate_facts *f, const kv_observed *n)
         fprintf(stderr, "kvgrid: %" PRId64 " rows are UNPROVEN\n", n->verdicts[KV_VERDICT_UNPROVEN]);
         return "unproven";
     }
-    if (n->positions == 0 && n->source_positions == 0 && n->view_rows == 0) {
+    if (n->positions == 0 && n->source_positions == 0 && n->view_rows == 0 && n->measured == 0) {
         fprintf(stderr,
                 "kvgrid: no position was checked in any row; a run in which nothing was checked is not a pass\n");
         return "nothing_checked";

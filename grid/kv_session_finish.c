@@ -32,12 +32,13 @@ static json_t *failures_new(const kv_session *s)
         char id[KV_PAIR_ID_TEXT];
         const char *host = strchr(r->failed_at, ' ');
         kv_cell_pair_id(&s->c, &s->c.cells[i], id);
-        json_array_append_new(list, json_pack("{s:s,s:s,s:i,s:o,s:s,s:i,s:s,s:s,s:s}", "check", "pair", "pair_id", id,
-                                              "geometry", s->c.cells[i].geometry, "params",
-                                              kv_row_params_new(&s->c, &s->c.cells[i]), "error_class",
-                                              kv_errclass_name((kv_errclass)r->error_class), "rank",
-                                              rank_of(r->failed_at), "host", host != NULL ? host + 1 : "", "device",
-                                              device_of(s, rank_of(r->failed_at)), "text", r->reason));
+        json_array_append_new(list,
+                              json_pack("{s:s,s:s,s:i,s:o,s:s,s:i,s:s,s:s,s:s}", "check",
+                                        kv_check_name((kv_check)s->c.cells[i].check), "pair_id", id, "geometry",
+                                        s->c.cells[i].geometry, "params", kv_row_params_new(&s->c, &s->c.cells[i]),
+                                        "error_class", kv_errclass_name((kv_errclass)r->error_class), "rank",
+                                        rank_of(r->failed_at), "host", host != NULL ? host + 1 : "", "device",
+                                        device_of(s, rank_of(r->failed_at)), "text", r->reason));
     }
     return list;
 }

@@ -6,7 +6,8 @@
 
 #include "grid/kv_codec_cell.h"
 
-void kv_study_refuse(const kv_geometry *g, char reason[KV_REASON_TEXT])
+/* "" where the small model exists at g; else why not. */
+static void refuse_model(const kv_geometry *g, char reason[KV_REASON_TEXT])
 {
     reason[0] = '\0';
     if (g->layers > KV_CODEC_STUDY_LAYERS_MAX)
@@ -24,6 +25,21 @@ void kv_study_refuse(const kv_geometry *g, char reason[KV_REASON_TEXT])
     else if (g->tokens < 1 || g->tokens > KV_CODEC_STUDY_TOKENS_MAX / 2)
         snprintf(reason, KV_REASON_TEXT, "the small model has a prefix of 1 to %d tokens, not %" PRId64,
                  KV_CODEC_STUDY_TOKENS_MAX / 2, g->tokens);
+}
+
+/* "" where the cell can be run; else why not: the model, or the recipe's slots, do not exist. */
+static kv_rc refuse(const kv_campaign *c, const kv_study_point *p, const kv_geometry *g, char reason[KV_REASON_TEXT],
+                    kv_err *err)
+{
+    const kv_codec_section blocks = {.block = c->study.block};
+    kv_codec_size z;
+    kv_rc rc = KV_OK;
+    refuse_model(g, reason);
+    for (int stream = 0; rc == KV_OK && reason[0] == '\0' && stream < 2; stream++) {
+        const kv_codec_point point = {p->method, stream, KV_CODEC_BITS_DEFAULT, NULL};
+        rc = kv_codec_size_of(&blocks, &point, g, &z, reason, err);
+    }
+    return rc;
 }
 
 /* ---- the study that is kept ----------------------------------------------------------------- */
@@ -142,7 +158,7 @@ kv_rc kv_study_cell_run(kv_runner *r, const kv_campaign *c, const kv_study_point
     kv_codec_study_params params;
     kv_codec_study_result found;
     kv_rc rc = KV_OK;
-    kv_study_refuse(g, row->reason);
+    KV_TRY(rc, out, refuse(c, p, g, row->reason, err));
     if (row->reason[0] != '\0') {
         row->frontier = KV_X4_GEOMETRY_UNREPRESENTABLE;
         row->verdict = KV_VERDICT_REFUSED;
@@ -177,12 +193,13 @@ out:
 
 #define NS_TOKEN_VALUE 60 /* of a cell: a token's K and V value, in a layer (docs/measurements.md) */
 
-kv_rc kv_study_cell_plan(const kv_campaign *c, const kv_geometry *g, kv_cell_need *out, kv_err *err)
+kv_rc kv_study_cell_plan(const kv_campaign *c, const kv_study_point *p, const kv_geometry *g, kv_cell_need *out,
+                         kv_err *err)
 {
     char reason[KV_REASON_TEXT];
-    (void)err;
     memset(out, 0, sizeof *out);
-    kv_study_refuse(g, reason);
+    const kv_rc rc = refuse(c, p, g, reason, err);
+    if (rc != KV_OK) return rc;
     out->runs = reason[0] == '\0';
     if (!out->runs) return KV_OK;
     const int64_t tokens = g->tokens + c->study.evaluated, lanes = g->kv_heads * g->head_dim;

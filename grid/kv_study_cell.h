@@ -7,10 +7,8 @@
 /* Fills the row as kv_codec_cell_run does. The runner keeps the study for the next cell of the same geometry and seed. */
 kv_rc kv_study_cell_run(kv_runner *r, const kv_campaign *c, const kv_study_point *p, const kv_geometry *g, kv_row *row,
                         kv_err *err) KV_MUST_USE;
-kv_rc kv_study_cell_plan(const kv_campaign *c, const kv_geometry *g, kv_cell_need *out, kv_err *err) KV_MUST_USE;
-
-/* "" where the small model exists at g; else why not. */
-void kv_study_refuse(const kv_geometry *g, char reason[KV_REASON_TEXT]);
+kv_rc kv_study_cell_plan(const kv_campaign *c, const kv_study_point *p, const kv_geometry *g, kv_cell_need *out,
+                         kv_err *err) KV_MUST_USE;
 
 struct kv_study_kept;
 void kv_study_kept_free(struct kv_study_kept *k); /* NULL is fine */
