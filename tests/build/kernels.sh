@@ -21,7 +21,8 @@ trap 'rm -rf "$work"' EXIT
 # one ARCH SOURCE: compiles, and leaves a table in $work/ARCH.SOURCE
 one()
 {
-    local log=$work/log.$1.$(basename "$2")
+    local log
+    log=$work/log.$1.$(basename "$2")
     "$nvcc" -std=c++17 -O3 --fmad=false "-arch=sm_$1" -Xptxas -v -Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror \
         -I"$root" -c "$2" -o "$log.o" >"$log" 2>&1 || { echo "sm_$1: $2 does not compile without a warning:"; head -n 20 "$log"; return 1; }
     awk -v arch="sm_$1" '

@@ -22,6 +22,7 @@ clean()
     cp "$tree/base/a.h" "$tree/certs/x.h"
     cp "$tree/base/a.h" "$tree/mpi/x.h"
     for header in $(grep -v -e '^#' -e '^$' "$here/inline.txt"); do
+        mkdir -p "$(dirname "$tree/$header")"
         printf '#ifndef I_H\n#define I_H\nstatic inline int i_fn(int x)\n{\n    return x;\n}\n#endif\n' >"$tree/$header"
     done
     printf 'target_compile_options(x -fno-fast-math)\n' >"$tree/CMakeLists.txt"
