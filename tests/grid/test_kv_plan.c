@@ -140,9 +140,14 @@ static void plan_check_memory__compares_with_the_host(void **state)
                 large = kvt_campaign("a sep k=T.H.D; b sep k=H.T.D", "L=1,T=1000000000,H=8,D=128,e=f16", "");
     kv_plan p = plan_of(&c), q = plan_of(&large);
     kv_err err = {0};
-    kvt_ok(kv_plan_check_memory(&c, &p, 4, &err), &err);
-    kvt_refused(kv_plan_check_memory(&large, &q, 2, &err), KV_ENOMEM, &err, "12 TB",
+    kvt_ok(kv_plan_check_memory(&c, &p, 4, NULL, &err), &err);
+    kvt_refused(kv_plan_check_memory(&large, &q, 2, NULL, &err), KV_ENOMEM, &err, "12 TB",
                 KVT_SAYS("->", "T=1000000000", "2 ranks", "12"));
+    /* a GPU's memory counts, not the host's */
+    const kv_cuda_gpu none = {.name = ""}, gpu = {.name = "card", .uuid = "GPU-1", .memory_bytes = 1 << 20};
+    kvt_ok(kv_plan_check_memory(&c, &p, 1000000000, &gpu, &err), &err);
+    kvt_refused(kv_plan_check_memory(&large, &q, 1, &gpu, &err), KV_ENOMEM, &err, "a small card",
+                KVT_SAYS("->", "T=1000000000", "GPU-1", "card", "1048576"));
     kv_plan_free(&p);
     kv_plan_free(&q);
     kv_campaign_free(&c);
@@ -151,7 +156,7 @@ static void plan_check_memory__compares_with_the_host(void **state)
     p = plan_of(&c);
     assert_int_equal(p.peak_cell, -1);
     assert_int_equal(p.refused, 2);
-    kvt_ok(kv_plan_check_memory(&c, &p, 1000, &err), &err);
+    kvt_ok(kv_plan_check_memory(&c, &p, 1000, &none, &err), &err);
     kv_plan_free(&p);
     kv_campaign_free(&c);
 }
