@@ -16,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import make_codec  # noqa: E402
+
 SIZE = {"f16": 2, "bf16": 2, "f32": 4, "fp8_e4m3": 1}
 TEST_SEED = "11" * 32
 
@@ -371,6 +374,8 @@ def expand(spec):
 
 
 def pairs_of(spec, layouts):
+    if "pairs" not in spec:
+        return []
     if spec["pairs"] == "all-ordered":
         return [(a, b) for a in layouts for b in layouts if a is not b]
     if isinstance(spec["pairs"], list):
@@ -405,19 +410,21 @@ def is_view(row):
 
 def boundary(doc, ran, verdicts):
     """The lines of docs/certificate.md, section Boundary."""
-    decoded = sum(r["observations"].get("tokens_identical") is True and r["verdict"] not in ("REFUSED", "UNPROVEN", "FAILED")
-                  for r in doc["rows"])
+    stored, studied = (sum(r["check"] == check for r in ran) for check in ("codec", "attribution"))
+    ran = [r for r in ran if r["check"] not in ("codec", "attribution")]
+    decoded = sum(r["observations"].get("tokens_identical") is True for r in ran)
+    codec = make_codec.has_codec(doc["campaign"]["spec"])
     return {
         "holds": ["The shapes of %d declared layouts, each with its citation." % len(doc["catalogue"]),
                   "The canonical tensor [L][KV][T][H][D] as the common meaning of all layouts.",
                   "Every native position of both sides was checked in %d rows: %d destination and %d source positions."
-                  % (ran, doc["observed"]["positions_checked"], doc["observed"]["source_positions_checked"]),
+                  % (len(ran), doc["observed"]["positions_checked"], doc["observed"]["source_positions_checked"]),
                   "In %d rows tokens and logits equal those of a reference that this run computed itself through the same "
-                  "decode." % decoded],
+                  "decode." % decoded] + [make_codec.HOLDS % (stored, studied)] * codec,
         "does_not_hold": ["That any engine accepts these bytes.",
                           "Any geometry other than the %d listed." % len(doc["geometries"]),
                           "Throughput, latency, memory or cost of any engine.",
-                          "The counts are no statement about vendors."],
+                          "The counts are no statement about vendors."] + [make_codec.DOES_NOT_HOLD] * codec,
         "note": "The %d refused rows are as much the result as the %d exact ones."
                 % (verdicts["REFUSED"], verdicts["EXACT_BYTE"] + verdicts["EXACT_TOKEN"])}
 
@@ -440,7 +447,7 @@ def observe(doc):
     claims = None if "part" in doc["campaign"]["spec"] else doc["campaign"]["spec"].get("claims")
     doc["vocabulary"] = sorted(set(claims.get("words", []) + claims.get("frontier_codes", [])) if claims else found | codes)
     doc["observed"] = observed
-    doc["boundary"] = boundary(doc, len(ran), verdicts)
+    doc["boundary"] = boundary(doc, ran, verdicts)
     doc["floors"] = {k: verdicts[k.upper()] for k in ("exact_byte", "exact_token", "not_exact", "refused")}
     doc["floors"].update({k: observed[k] for k in ("positions_checked", "source_positions_checked", "words",
                                                    "frontier_codes", "checks", "controls", "known_limits")})
@@ -476,7 +483,8 @@ def make_document(layouts, spec):
     pairs = sorted(pairs_of(spec, layouts), key=lambda p: (p[0]["name"] + "->" + p[1]["name"]).encode())
     belongs = part_of(spec, layouts, tails)
     maker.every_value = spec.get("values") == "exhaustive"
-    rows = [maker.row(a, b, i, g, tail, {"tail": tail} if len(tails) > 1 else {})
+    rows = make_codec.rows_of(spec, geometries, sys.modules[__name__])
+    rows += [maker.row(a, b, i, g, tail, {"tail": tail} if len(tails) > 1 else {})
             for i, g in enumerate(geometries) for a, b in pairs for tail in sorted(tails) if belongs(i, a, b, tail)]
     seed, names = str(spec.get("seed", 1)), required_names()
     every = spec.get("values") == "exhaustive"
@@ -494,7 +502,7 @@ def make_document(layouts, spec):
         "boundary": {},
         "controls": [{"name": n, "expected_guard": g, "actual_guard": g, "passed": True, "detail": "made up"}
                      for n, g in zip(names["controls"], names["guards"])],
-        "checks": [{"name": n, "passed": True, "detail": ""} for n in names["checks"]],
+        "checks": [{"name": n, "passed": True, "detail": ""} for n in names["checks"] + ["codec_agrees"] * make_codec.has_codec(spec)],
         "known_limits": [{"name": n, "text": "é", "demonstrated": True} for n in names["known_limits"]],
         "run": {"source": {"commit": "0" * 40, "dirty": False, "flags": "Release"}, "ranks": 1, "devices": [DEVICE],
                 "transports": [], "versions": {"kvgrid": "0"}, "failures": [], "started": "2026-01-01T00:00:00Z",
@@ -514,7 +522,8 @@ WIDE_SPEC = {"schema": "kvgrid.campaign/v1", "name": "wide", "pairs": "all-order
                             {"layers": 1, "tokens": 9, "kv_heads": 4, "head_dim": 6, "head_dim_v": 4, "element": "f32"}]}
 SMALL_SPEC = dict(WIDE_SPEC, name="wide-small", tail="nan", geometries=[
     {"layers": 2, "tokens": [0, 5], "kv_heads": [1, 2], "head_dim": 8, "element": "f16"}])
-CAMPAIGNS = {"published": (PUBLISHED, SPEC), "wide": (WIDE, WIDE_SPEC), "wide-small": (WIDE, SMALL_SPEC)}
+CAMPAIGNS = {"published": (PUBLISHED, SPEC), "wide": (WIDE, WIDE_SPEC), "wide-small": (WIDE, SMALL_SPEC),
+             "codec": (PUBLISHED[3:5], make_codec.SPEC), "codec-axes": (PUBLISHED[3:4], make_codec.AXES_SPEC)}
 
 
 def random_layout(name, rng):

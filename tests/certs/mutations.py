@@ -16,6 +16,7 @@ import random
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import codec_mutations  # noqa: E402
 import make_cert  # noqa: E402
 
 MIXED_SPEC = {"schema": "kvgrid.campaign/v1", "name": "mixed", "seed": 7, "tail": ["stale", "zero"],
@@ -1147,6 +1148,9 @@ def _(doc):
             other_reference(row)
 
 
+codec_mutations.register(case, failure_of, redigest)
+
+
 # ---- random edits: no expectation but that both verifiers say the same ---------------------------
 
 
@@ -1179,7 +1183,8 @@ def random_edit(doc, rng):
 
 def documents():
     layouts = {e["name"]: e for e in make_cert.WIDE}
-    return {"published": make_cert.make_document(*make_cert.CAMPAIGNS["published"]),
+    return {**codec_mutations.documents(),
+            "published": make_cert.make_document(*make_cert.CAMPAIGNS["published"]),
             "mixed": make_cert.make_document([layouts[n] for n in MIXED], MIXED_SPEC),
             "part": make_cert.make_document(make_cert.PUBLISHED, dict(
                 make_cert.SPEC, part="1/3", claims={"words": ["teleport"]}, floors={"refused": 77})),
@@ -1214,7 +1219,7 @@ def main():
         expect.append("%s %d %s\n" % (name, exit_code, codes or "-"))
     rng = random.Random(1)
     for i in range(args.random):
-        doc = copy.deepcopy(bases[rng.choice(("published", "mixed"))])
+        doc = copy.deepcopy(bases[rng.choice(("published", "mixed", "codec"))])
         for _ in range(rng.choice((1, 1, 2))):
             random_edit(doc, rng)
         try:
