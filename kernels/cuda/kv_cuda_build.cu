@@ -86,10 +86,10 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS)
         uint32_t bits;
         c.layer = layer;
         if (data != NULL)
-            bits = kv_num_load(e, data, kv_index_forward(&ix, &c));
+            bits = kv_cuda_load(e, data, kv_index_forward(&ix, &c));
         else
             bits = kv_payload_half_bits(&a.half[c.kv], (uint64_t)kv_payload_number(&a.p, &c));
-        kv_num_store(e, out, n, bits);
+        kv_cuda_store(e, out, n, bits);
     }
 }
 

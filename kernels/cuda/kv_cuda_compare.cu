@@ -79,8 +79,8 @@ static __global__ void compare_first(int64_t positions, kv_elem e, const unsigne
                                      kv_cuda_result *r)
 {
     if (r->bad == 0) return;
-    r->got = kv_num_load(e, got, positions - (int64_t)r->first);
-    r->want = kv_num_load(e, want, positions - (int64_t)r->first);
+    r->got = kv_cuda_load(e, got, positions - (int64_t)r->first);
+    r->want = kv_cuda_load(e, want, positions - (int64_t)r->first);
 }
 
 extern "C" kv_rc kv_cuda_run_compare(const kv_cuda_on *on, int64_t positions, int64_t element_bytes,
@@ -200,8 +200,8 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS)
     for (int64_t p = kv_cuda_first(); p < s.native; p += kv_cuda_step()) {
         kv_coord c;
         if (!kv_index_inverse(&s, p, &c)) continue;
-        kv_drift_add(&d, kv_num_to_f32(from, kv_num_load(from, src, p)),
-                     kv_num_to_f32(to, kv_num_load(to, dst, kv_index_forward(&t, &c))));
+        kv_drift_add(&d, kv_num_to_f32(from, kv_cuda_load(from, src, p)),
+                     kv_num_to_f32(to, kv_cuda_load(to, dst, kv_index_forward(&t, &c))));
     }
     memcpy(&worst, &d.worst, sizeof worst);
     worst = kv_cuda_warp_max(worst);

@@ -40,6 +40,25 @@ static __device__ inline int64_t kv_cuda_step(void)
     return (int64_t)gridDim.x * blockDim.x;
 }
 
+/* Element i of an image: as kv_num_load and kv_num_store, which know no alignment and so go byte by byte on a GPU. */
+static __device__ inline uint32_t kv_cuda_load(kv_elem e, const unsigned char *data, int64_t i)
+{
+    const int64_t size = kv_elem_bytes(e);
+    if (size == 2) return ((const uint16_t *)data)[i];
+    if (size == 4) return ((const uint32_t *)data)[i];
+    return data[i];
+}
+static __device__ inline void kv_cuda_store(kv_elem e, unsigned char *data, int64_t i, uint32_t bits)
+{
+    const int64_t size = kv_elem_bytes(e);
+    if (size == 2)
+        ((uint16_t *)data)[i] = (uint16_t)bits;
+    else if (size == 4)
+        ((uint32_t *)data)[i] = bits;
+    else
+        data[i] = (unsigned char)bits;
+}
+
 /* Sum over the 32 lanes of the warp; all of them must come here. */
 static __device__ inline unsigned long long kv_cuda_warp_sum(unsigned long long v)
 {

@@ -82,13 +82,13 @@ typedef struct {
 static __device__ inline float k_at(const leg &a, int64_t t, int64_t head, int64_t d)
 {
     if (t >= a.tokens) return a.fresh_k[((t - a.tokens) * a.heads + head) * a.dim_k + d];
-    return kv_num_float(kv_num_to_f32(a.elem, kv_num_load(a.elem, a.k, (t * a.heads + head) * a.dim_k + d)));
+    return kv_num_float(kv_num_to_f32(a.elem, kv_cuda_load(a.elem, a.k, (t * a.heads + head) * a.dim_k + d)));
 }
 
 static __device__ inline float v_at(const leg &a, int64_t t, int64_t head, int64_t d)
 {
     if (t >= a.tokens) return a.fresh_v[((t - a.tokens) * a.heads + head) * a.dim_v + d];
-    return kv_num_float(kv_num_to_f32(a.elem, kv_num_load(a.elem, a.v, (t * a.heads + head) * a.dim_v + d)));
+    return kv_num_float(kv_num_to_f32(a.elem, kv_cuda_load(a.elem, a.v, (t * a.heads + head) * a.dim_v + d)));
 }
 
 /* score: the scores of both query heads of a kv head against ROWS tokens.

@@ -252,10 +252,10 @@ static __device__ void fill_padding(const move_args &a, const kv_tile_plan &p, u
         const int64_t row = n / each, layer = row / a.heads, i = n - row * each;
         const int64_t token = i < tails ? p.held_tokens + i / lanes : (i - tails) / pad;
         const int64_t lane = i < tails ? i % lanes : p.held_lanes + (i - tails) % pad;
-        kv_num_store(e, dst,
-                     p.t.base + layer * p.t.layer + (row - layer * a.heads) * p.t.head +
-                         kv_split_offset(&p.t.token, token) + kv_split_offset(&p.t.lane, lane),
-                     a.fill);
+        kv_cuda_store(e, dst,
+                      p.t.base + layer * p.t.layer + (row - layer * a.heads) * p.t.head +
+                          kv_split_offset(&p.t.token, token) + kv_split_offset(&p.t.lane, lane),
+                      a.fill);
     }
 }
 
@@ -265,10 +265,10 @@ static __device__ void fill_slack(const move_args &a, int half, unsigned char *d
     const int64_t pages = a.pages[half], slack = a.slack[half], all = a.arrays * pages * slack;
     for (int64_t n = kv_cuda_first(); n < all; n += kv_cuda_step()) {
         const int64_t page = n / slack, array = page / pages;
-        kv_num_store((kv_elem)a.to, dst,
-                     a.slack_at[half] + array * a.layer_span + (page - array * pages) * a.page_span[half] +
-                         (n - page * slack),
-                     a.fill);
+        kv_cuda_store((kv_elem)a.to, dst,
+                      a.slack_at[half] + array * a.layer_span + (page - array * pages) * a.page_span[half] +
+                          (n - page * slack),
+                      a.fill);
     }
 }
 
@@ -313,8 +313,8 @@ static __global__ void __launch_bounds__(KV_TILE_THREADS)
                              kv_split_offset(&p.s.lane, lane);
         const int64_t to = p.t.base + layer * p.t.layer + head * p.t.head + kv_split_offset(&p.t.token, token) +
                            kv_split_offset(&p.t.lane, lane);
-        kv_num_store((kv_elem)a.to, dst, to,
-                     kv_num_convert((kv_elem)a.from, (kv_elem)a.to, kv_num_load((kv_elem)a.from, src, from)));
+        kv_cuda_store((kv_elem)a.to, dst, to,
+                      kv_num_convert((kv_elem)a.from, (kv_elem)a.to, kv_cuda_load((kv_elem)a.from, src, from)));
     }
 }
 

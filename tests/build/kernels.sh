@@ -41,10 +41,16 @@ for arch in "${archs[@]}"; do
         one "$arch" "$source" || rc=1
     done
 done
-cat "$work"/table.* 2>/dev/null | c++filt -_ 2>/dev/null | sort -k2 -k1 >"$work/all" || sort -k2 -k1 "$work"/table.* >"$work/all"
+sort -k2 -k1 "$work"/table.* >"$work/all"
+for name in ${fast//|/ }; do grep -q "[0-9]$name" "$work/all" || { echo "no kernel is called $name any more"; rc=1; }; done
 printf '%-8s %-28s %9s %6s %6s %7s\n' arch kernel registers stack spills shared
 while read -r arch name used stack spill shared; do
-    short=$(printf '%s' "$name" | sed -E 's/^_Z[0-9]*//; s/(ILi([0-9]+)E)?E?v?(P|l|8kv|3leg).*$/\1/; s/ILi([0-9]+)E/<\1>/')
+    length=$(printf '%s' "$name" | sed -E 's/^_Z([0-9]+).*/\1/') # a mangled name is _Z, its length, itself
+    short=${name#"_Z$length"}
+    rest=${short:length}
+    short=${short:0:length}
+    if [[ $rest =~ ^ILi([0-9]+)E ]]; then short="$short<${BASH_REMATCH[1]}>"; fi
+    [ "$rest" != "$name" ] && [ -n "$short" ] || { echo "no kernel's name: $name"; rc=1; }
     printf '%-8s %-28s %9s %6s %6s %7s\n' "$arch" "$short" "$used" "$stack" "$spill" "$shared"
     if [[ $short =~ ^($fast) ]] && [ "$spill" -gt $allowed ]; then echo "$short spills $spill bytes on $arch"; rc=1; fi
 done <"$work/all"
