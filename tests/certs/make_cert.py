@@ -5,7 +5,7 @@ It derives everything by brute force (every element of every layout is placed by
 code with the producer, the C verifier or certs/verify.py, and signs through openssl. What only a run
 can measure (tokens, digests, conversion differences) is made up.
 
-    make_cert.py OUT.json [--campaign published|wide] [--seed-hex HEX64]
+    make_cert.py OUT.json [--campaign published|wide|codec] [--seed-hex HEX64]
 """
 import argparse
 import hashlib
@@ -523,7 +523,8 @@ WIDE_SPEC = {"schema": "kvgrid.campaign/v1", "name": "wide", "pairs": "all-order
 SMALL_SPEC = dict(WIDE_SPEC, name="wide-small", tail="nan", geometries=[
     {"layers": 2, "tokens": [0, 5], "kv_heads": [1, 2], "head_dim": 8, "element": "f16"}])
 CAMPAIGNS = {"published": (PUBLISHED, SPEC), "wide": (WIDE, WIDE_SPEC), "wide-small": (WIDE, SMALL_SPEC),
-             "codec": (PUBLISHED[3:5], make_codec.SPEC), "codec-axes": (PUBLISHED[3:4], make_codec.AXES_SPEC)}
+             "codec": (PUBLISHED[3:5], make_codec.SPEC), "codec-axes": (PUBLISHED[3:4], make_codec.AXES_SPEC),
+             "codec-small": (PUBLISHED[3:4], make_codec.SMALL_SPEC)}
 
 
 def random_layout(name, rng):

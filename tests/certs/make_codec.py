@@ -273,6 +273,12 @@ SPEC = {"schema": "kvgrid.campaign/v1", "name": "codec", "seed": 3, "pairs": "al
         "codec": {"recipes": RECIPES, "payloads": ["gaussian", "zeros"], "block": 16, "moves": ["kv-pools", "table", "pages"]},
         "attribution": {"recipes": ["kv1"], "seeds": [2, 10], "cells": ["layers", "kv", "identity"],
                         "block": 16, "passages": 3, "evaluated": 24}}
+SMALL_SPEC = {"schema": "kvgrid.campaign/v1", "name": "codec-small",
+              "geometries": [{"layers": 2, "tokens": 9, "kv_heads": 1, "head_dim": 8, "element": "f16"}],
+              "codec": {"recipes": ["kv1-shared", "published-serving", "fp8"], "payloads": ["gaussian", "zeros"], "block": 8,
+                        "moves": ["pages", "table"]},
+              "attribution": {"recipes": ["kv1"], "seeds": [7], "cells": ["identity", "kv", "k"], "block": 8, "passages": 2,
+                              "evaluated": 20}}
 AXES_SPEC = {"schema": "kvgrid.campaign/v1", "name": "codec-axes", "tail": ["zero", "nan"], "select": ["*"],
              "claims": {"words": ["page_remap"], "frontier_codes": [], "checks": ["attribution", "codec", "move", "codec_agrees"]},
              "geometries": [{"layers": [1, 28], "tokens": 33, "kv_heads": 2, "head_dim": [3, 1026], "head_dim_v": 24, "element": "f32"},
