@@ -1,0 +1,176 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Rows of attribution, codec and move: one body for any ranks, parts and interruptions, which both verifiers accept.
+
+ROWS_JSON=$KV_WORK/shared/codec.json
+ROWS_CERT=$KV_WORK/shared/codec.cert.json
+
+codec_section='"payloads":["gaussian","k-like-2","zeros"],"block":16,"moves":["pages","kv-pools","table"]'
+rows_campaign()
+{
+    campaign "$ROWS_JSON" 'select=["sglang","vllm-fa"]' 'pairs="all-ordered"' \
+        'geometries=[{"layers":5,"tokens":70,"kv_heads":2,"head_dim":16,"head_dim_v":12,"element":"bf16"},{"layers":2,"tokens":[0,40],"kv_heads":1,"head_dim":16,"element":"f16"}]' \
+        'codec={"recipes":["fp8","int4-token","kv1","kv1-shared","published-harness","published-serving","rotation"],'"$codec_section"'}' \
+        'attribution={"recipes":["kv1","published-serving"],"seeds":[2,10],"cells":["identity","kv","layers"],"block":16,"passages":2,"evaluated":16}'
+}
+make_rows()
+{
+    rows_campaign
+    kv run "$ROWS_JSON" -o "$ROWS_CERT" --key "$KEY" --progress none
+    [ "$rc" -eq 0 ] || { cat "$ERR"; return 1; }
+}
+need_rows()
+{
+    need_key
+    once codec_rows make_rows
+}
+
+# accepted CERT: both verifiers say sound.
+accepted()
+{
+    kv verify "$1" --trust "$PUB"
+    expect_rc 0
+    expect_out '^sound$'
+    "$KV_PYTHON" "$KV_ROOT/certs/verify.py" "$1" --trust "$PUB" >said || fail "verify.py: $(tail -n 3 said)"
+}
+
+case_both_verifiers_accept_them()
+{
+    need_rows
+    accepted "$ROWS_CERT"
+    local check
+    for check in attribution codec move pair; do
+        grep -q "\"check\":\"$check\"" "$ROWS_CERT" || fail "no row of check $check"
+    done
+    grep -q '"name":"codec_agrees","passed":true' "$ROWS_CERT" || fail "codec_agrees is not there"
+    kv show "$ROWS_CERT" --verdict REFUSED
+    expect_rc 0
+}
+
+# A figure that a campaign sells, changed and signed again, is found by both.
+case_changed_figures_are_refused()
+{
+    need_rows
+    local edit i=0 first
+    first=$(grep -o '"check":"[a-z]*"' "$ROWS_CERT" | grep -n '"codec"' | head -n 1 | cut -d : -f 1)
+    first=$((first - 1))
+    for edit in "rows.$first.native_bytes.dst=1000" "rows.$first.proof.ratio_ppm=8000000" \
+        "rows.$first.verdict=\"EXACT_BYTE\"" "rows.0.proof.passages=3" "rows.$first.params.payload=\"zeros\""; do
+        i=$((i + 1))
+        "$KV_PYTHON" "$KV_ROOT/tests/cli/doc.py" forge "$ROWS_CERT" forged.json "$PUB" forged.pub "$edit" || fail "no forged certificate"
+        kv verify forged.json --trust forged.pub
+        expect_rc 3
+        "$KV_PYTHON" "$KV_ROOT/certs/verify.py" forged.json --trust forged.pub >said
+        [ $? -eq 3 ] || fail "verify.py lets $edit pass"
+    done
+    [ $i -eq 5 ] || fail "not every edit was tried"
+}
+
+case_any_number_of_ranks()
+{
+    need_rows
+    local n
+    for n in 2 3; do
+        kv_mpi $n run "$ROWS_JSON" -o ranks.json --key "$KEY" --progress none
+        expect_rc 0
+        [ "$(body ranks.json)" = "$(body "$ROWS_CERT")" ] || fail "another body with $n ranks"
+        rm ranks.json
+    done
+}
+
+case_parts_merge_to_the_same_body()
+{
+    need_rows
+    local p
+    for p in 1 2 3; do
+        kv run "$ROWS_JSON" --part $p/3 -o p$p.json --key "$KEY" --progress none
+        expect_rc 0
+        accepted p$p.json
+    done
+    kv merge p1.json p2.json p3.json -o all.json --key "$KEY" --trust "$PUB"
+    expect_rc 0
+    [ "$(body all.json)" = "$(body "$ROWS_CERT")" ] || fail "another body"
+    accepted all.json
+}
+
+case_interrupted_and_gone_on()
+{
+    need_key
+    local pid i
+    campaign long.json 'select=["sglang"]' 'pairs=' 'geometries=[{"layers":2,"tokens":1500,"kv_heads":2,"head_dim":32,"element":"f16"}]' \
+        'codec={"recipes":["kv1","published-harness","rotation"],"payloads":["gaussian","k-like-1","k-like-2","heavy-tailed"],"block":64,"moves":["pages","table"]}' \
+        'attribution={"recipes":["kv1"],"seeds":[1],"cells":["identity","kv","k","v"],"block":64,"passages":2,"evaluated":64}'
+    kv run long.json -o once.json --key "$KEY" --progress none
+    expect_rc 0
+    "$KVGRID" run long.json -o again.json --key "$KEY" --progress none --state state >"$OUT" 2>"$ERR" &
+    pid=$!
+    for ((i = 0; i < 3000; i++)); do # some rows have been written down
+        [ -f state/journal ] && [ "$(wc -l <state/journal)" -ge 8 ] && break
+        kill -0 "$pid" 2>/dev/null || fail "the run ended by itself"
+        sleep 0.01
+    done
+    kill -USR1 "$pid"
+    wait "$pid"
+    rc=$?
+    last='kvgrid run long.json, SIGUSR1'
+    expect_rc 75
+    expect_no_file again.json
+    kv run long.json -o again.json --key "$KEY" --state state
+    expect_rc 0
+    expect_err '^kvgrid: [0-9]+ of 30 cells stand in'
+    [ "$(body again.json)" = "$(body once.json)" ] || fail "another body"
+    accepted again.json
+}
+
+case_many_stand_in_a_file()
+{
+    need_key
+    campaign many.json 'select=["sglang"]' 'pairs=' \
+        'geometries=[{"layers":1,"tokens":{"from":0,"to":79},"kv_heads":[1,2],"head_dim":[2,4],"element":"f16"}]' \
+        'codec={"recipes":["fp8","int4-token"],"payloads":["constant","gaussian","heavy-tailed","k-like-1","k-like-2","k-like-3","k-like-4","zeros"],"block":2}'
+    kv_mpi 2 run many.json -o many.cert.json --key "$KEY" --progress none
+    expect_rc 0
+    expect_value many.cert.json rows '[]'
+    expect_value many.cert.json rows_file.count 10240
+    accepted many.cert.json
+    sed -i '5000s/"saturated":0/"saturated":1/' many.cert.json.rows
+    kv verify many.cert.json --trust "$PUB"
+    expect_rc 3
+    "$KV_PYTHON" "$KV_ROOT/certs/verify.py" many.cert.json --trust "$PUB" >said
+    [ $? -eq 3 ] || fail "verify.py lets another row file pass"
+}
+
+case_a_users_file_is_a_payload()
+{
+    need_key
+    head -c 1280 /dev/zero | tr '\0' '\074' >k.f16 # [2][2][10][2][8] of 1.06
+    campaign own.json 'select=["sglang"]' 'pairs=' \
+        'geometries=[{"layers":2,"tokens":[10,11],"kv_heads":2,"head_dim":8,"element":"f16"}]' \
+        'codec={"recipes":["kv1","fp8"],"payloads":["file:mine"],"block":4,"files":[{"name":"mine","path":"k.f16"}]}'
+    kv run own.json -o own.cert.json --key "$KEY" --progress none
+    expect_rc 0
+    accepted own.cert.json
+    expect_value own.cert.json observed.verdicts.REFUSED 4
+    expect_value own.cert.json observed.verdicts.NOT_EXACT 4
+    ! grep -q 'k\.f16' own.cert.json || fail "the path stands in the certificate"
+}
+
+case_a_study_alone_is_something_checked()
+{
+    need_key
+    campaign study.json 'select=["sglang"]' 'pairs=' 'geometries=[{"layers":2,"tokens":20,"kv_heads":1,"head_dim":8,"element":"f16"}]' \
+        'attribution={"recipes":["kv1"],"seeds":[1],"cells":["identity","v"],"block":8,"passages":1,"evaluated":8}'
+    kv run study.json -o study.cert.json --key "$KEY" --progress none
+    expect_rc 0
+    accepted study.cert.json
+    expect_value study.cert.json observed.positions_checked 0
+    kv export --intoto study.cert.json --trust "$PUB" --key "$KEY" -o study.intoto.json
+    expect_rc 0
+    # where nothing could be stored, nothing was checked
+    campaign none.json 'select=["sglang"]' 'pairs=' 'geometries=[{"layers":2,"tokens":0,"kv_heads":1,"head_dim":8,"element":"f16"}]' \
+        'codec={"recipes":["kv1"],"payloads":["zeros"],"block":8}'
+    kv run none.json -o none.cert.json --key "$KEY" --progress none
+    expect_rc 4
+    expect_err 'nothing was checked is not a pass'
+    kv verify none.cert.json --trust "$PUB"
+    expect_rc 4
+}
