@@ -398,6 +398,7 @@ void kv_runner_free(kv_runner *r)
     kv_free(r->references);
     r->references = NULL;
     r->n_references = 0;
+    kv_values_forget(&r->values);
     kv_study_kept_free(r->study);
     r->study = NULL;
 }

@@ -10,6 +10,7 @@ typedef struct {
     kv_device *dev; /* borrowed */
     struct kv_reference *references;
     size_t n_references;
+    kv_values_store values;      /* of codec cells */
     struct kv_study_kept *study; /* of the last attribution cell (kv_study_cell.c) */
 } kv_runner;
 

@@ -102,6 +102,7 @@ static void measure(distortion *d, const float *x, const float *y, int64_t n)
 
 /* Everything one cell works with. */
 typedef struct {
+    kv_runner *r;
     const kv_campaign *c;
     const kv_codec_point *p;
     const kv_geometry *g;
@@ -143,7 +144,7 @@ static kv_rc make_layer(const run *x, int32_t stream, int64_t layer, int64_t dim
     }
     for (int64_t h = 0; rc == KV_OK && h < x->heads; h++) {
         const kv_values_place at = {p->kind, x->c->seed, layer, h, stream, x->g->element};
-        rc = kv_values_make(&at, x->tokens, dim, head, x->err);
+        rc = kv_values_get(&x->r->values, &at, x->tokens, dim, head, x->err);
         for (int64_t t = 0; rc == KV_OK && t < x->tokens; t++)
             memcpy(out + (t * x->heads + h) * dim, head + t * dim, (size_t)dim * sizeof *out);
     }
@@ -159,7 +160,7 @@ static kv_rc fit_whitening(run *x, int64_t layer, int64_t head)
     float *q = kv_alloc((size_t)QUERIES * (size_t)x->dim, sizeof *q);
     if (q == NULL) return KV_FAIL(x->err, KV_ENOMEM, "no memory for %d queries", QUERIES);
     memset(x->sums, 0, (size_t)(x->dim * x->dim) * sizeof *x->sums);
-    KV_TRY(rc, out, kv_values_make(&at, QUERIES, x->dim, q, x->err));
+    KV_TRY(rc, out, kv_values_get(&x->r->values, &at, QUERIES, x->dim, q, x->err));
     kv_codec_whiten_sum(q, QUERIES, (int32_t)x->dim, x->sums);
     KV_TRY(rc, out,
            kv_codec_whiten_fit(x->sums, QUERIES, (int32_t)x->dim, KV_CODEC_WHITEN_RIDGE, x->l, x->inverse, &condition,
@@ -323,7 +324,7 @@ kv_verdict kv_codec_grade(bool refused, const int32_t observed[KV_OBS_COUNT])
 kv_rc kv_codec_cell_run(kv_runner *r, const kv_campaign *c, const kv_codec_point *p, const kv_geometry *g, kv_row *row,
                         kv_err *err)
 {
-    run x = {.c = c, .p = p, .g = g, .heads = g->kv_heads, .tokens = g->tokens, .err = err};
+    run x = {.r = r, .c = c, .p = p, .g = g, .heads = g->kv_heads, .tokens = g->tokens, .err = err};
     kv_rc rc = kv_codec_size_of(&c->codec, p, g, &x.z, row->reason, err);
     if (rc != KV_OK) return rc;
     const bool refused = row->reason[0] != '\0';

@@ -122,6 +122,60 @@ kv_rc kv_values_make(const kv_values_place *at, int64_t tokens, int64_t dim, flo
     return KV_OK;
 }
 
+/* ---- heads that are kept -------------------------------------------------------------------- */
+
+struct kv_values_head {
+    kv_values_place at;
+    int64_t tokens, dim;
+    float *x;
+};
+
+static bool same_place(const kv_values_place *a, const kv_values_place *b)
+{
+    return a->kind == b->kind && a->seed == b->seed && a->layer == b->layer && a->head == b->head &&
+           a->stream == b->stream && a->element == b->element;
+}
+
+void kv_values_forget(kv_values_store *s)
+{
+    for (size_t i = 0; i < s->n; i++) kv_free(s->head[i].x);
+    kv_free(s->head);
+    memset(s, 0, sizeof *s);
+}
+
+/* Keeps a copy of x; not being able to is no error. */
+static void remember(kv_values_store *s, const kv_values_place *at, int64_t tokens, int64_t dim, const float *x)
+{
+    const size_t bytes = (size_t)(tokens * dim) * sizeof *x;
+    if (s->bytes + bytes > KV_VALUES_KEPT) kv_values_forget(s);
+    if (bytes > KV_VALUES_KEPT) return;
+    if (s->n == s->room) {
+        const size_t room = s->room > 0 ? 2 * s->room : 16;
+        struct kv_values_head *grown = kv_realloc(s->head, room, sizeof *grown);
+        if (grown == NULL) return;
+        s->head = grown;
+        s->room = room;
+    }
+    float *copy = kv_alloc((size_t)(tokens * dim), sizeof *copy);
+    if (copy == NULL) return;
+    memcpy(copy, x, bytes);
+    s->head[s->n++] = (struct kv_values_head){*at, tokens, dim, copy};
+    s->bytes += bytes;
+}
+
+kv_rc kv_values_get(kv_values_store *s, const kv_values_place *at, int64_t tokens, int64_t dim, float *x, kv_err *err)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        const struct kv_values_head *h = &s->head[i];
+        if (h->tokens != tokens || h->dim != dim || !same_place(&h->at, at)) continue;
+        memcpy(x, h->x, (size_t)(tokens * dim) * sizeof *x);
+        return KV_OK;
+    }
+    const kv_rc rc = kv_values_make(at, tokens, dim, x, err);
+    if (rc == KV_OK) remember(s, at, tokens, dim, x);
+    return rc;
+}
+
 /* ---- a user's file ------------------------------------------------------------------------- */
 
 #define PORTION 65536

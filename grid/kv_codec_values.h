@@ -49,4 +49,16 @@ kv_rc kv_values_file_read(const kv_values_file *f, kv_elem element, int64_t offs
  * number of tokens. KV_ENOMEM. */
 kv_rc kv_values_make(const kv_values_place *at, int64_t tokens, int64_t dim, float *x, kv_err *err) KV_MUST_USE;
 
+/* Heads that were made before: making them takes longer than storing them. Up to KV_VALUES_KEPT bytes are kept; then all
+ * are forgotten. Initialise with {0}. */
+#define KV_VALUES_KEPT ((size_t)64 << 20)
+typedef struct {
+    struct kv_values_head *head;
+    size_t n, room, bytes;
+} kv_values_store;
+/* As kv_values_make, from the store where it is there. */
+kv_rc kv_values_get(kv_values_store *s, const kv_values_place *at, int64_t tokens, int64_t dim, float *x, kv_err *err)
+    KV_MUST_USE;
+void kv_values_forget(kv_values_store *s);
+
 #endif
