@@ -54,6 +54,8 @@ def case(name, exit_code, codes, base="published", again=False):
 @case("sound_mixed", 0, "-", base="mixed")
 @case("sound_part", 0, "-", base="part")
 @case("sound_wide", 0, "-", base="wide")
+@case("sound_codec", 0, "-", base="codec")
+@case("sound_codec_part", 0, "-", base="codec-part")
 def _(doc, data):
     return data
 
@@ -109,6 +111,23 @@ def _(doc, data):
 def _(doc, data):
     at = data.index(b'"reference_logits_digest":"') + 27
     return data[:at] + (b"1" if data[at:at + 1] == b"0" else b"0") + data[at + 1:]
+
+
+@case("codec_figure_changed", 3, "H1,H4", base="codec")
+def _(doc, data):
+    assert b'"overflow_blocks":1,' in data
+    return data.replace(b'"overflow_blocks":1,', b'"overflow_blocks":0,', 1)
+
+
+@case("codec_row_of_other_keys", 1, "H0", base="codec", again=True)
+def _(doc, data):
+    return data.replace(b'"saturated":0,', b'"saturated":0,"source_bijective":true,', 1)
+
+
+@case("codec_rows_in_another_order", 3, "H10", base="codec", again=True)
+def _(doc, data):
+    lines = data.splitlines(True)
+    return b"".join(sorted(lines, key=lambda line: json.loads(line)["geometry"]))
 
 
 @case("two_rows_changed_places", 3, "H1,H10")
