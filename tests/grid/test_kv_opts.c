@@ -171,6 +171,7 @@ static void commands__name_only_options_that_exist(void **state)
     for (const kv_command *c = kv_commands; c->name != NULL; c++) {
         assert_non_null(c->run);
         assert_true(c->least <= c->most && c->most <= KV_POSITIONAL_MAX && strlen(c->summary) > 10);
+        if (c->options == NULL) continue; /* parses argv itself: tests/cli/cases/codec.sh tries its options */
         for (const char *p = c->options; *p != '\0';) {
             const size_t n = strcspn(p, " ");
             bool taken = false;
