@@ -46,6 +46,20 @@ case_both_verifiers_accept_them()
     expect_rc 0
 }
 
+# A row that agrees with its reference is a pass, though it is NOT_EXACT.
+case_exports_take_them_for_what_they_are()
+{
+    need_rows
+    cp "$ROWS_CERT" rows.json
+    kv export --intoto rows.json --trust "$PUB" --key "$KEY" -o rows.intoto.json
+    expect_rc 0
+    "$KV_PYTHON" "$KV_ROOT/tests/certs/check_intoto.py" openssl rows.intoto.json rows.json "$PUB" >said || fail "$(tail -n 1 said)"
+    kv export --junit rows.json --trust "$PUB" -o rows.xml
+    expect_rc 0
+    grep -q '<testcase ' rows.xml || fail "no case"
+    ! grep -q '<failure' rows.xml || fail "a row of the codec is told as a failure: $(grep -m 1 '<failure' rows.xml)"
+}
+
 # A figure that a campaign sells, changed and signed again, is found by both.
 case_changed_figures_are_refused()
 {
