@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a folder of mutated, re-signed certificates and what both verifiers must say of each.
 
-    mutations.py OUT_FOLDER [--random N]
+    mutations.py OUT_FOLDER [--random N] [--campaigns N] [--only codec|others]
 
 OUT_FOLDER/NAME.json       the document
 OUT_FOLDER/expect.txt      a line for each: NAME EXIT CODE[,CODE...] ("-" where none, "?" where any)
@@ -1148,6 +1148,7 @@ def _(doc):
             other_reference(row)
 
 
+OTHERS = len(CASES)  # behind them: rows of the codec
 codec_mutations.register(case, failure_of, redigest)
 
 
@@ -1199,7 +1200,10 @@ def main():
     parser.add_argument("out")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="documents with random edits")
     parser.add_argument("--campaigns", type=int, default=0, metavar="N", help="sound documents of random layouts")
+    parser.add_argument("--only", choices=("codec", "others"), help="documents with rows of the codec, or without")
     args = parser.parse_args()
+    cases = {"codec": CASES[OTHERS:], "others": CASES[:OTHERS]}.get(args.only, CASES)
+    edited = {"codec": ("codec",), "others": ("published", "mixed")}.get(args.only, ("published", "mixed", "codec"))
     os.makedirs(args.out, exist_ok=True)
     signer, bases, expect = make_cert.Signer(), documents(), []
 
@@ -1207,7 +1211,7 @@ def main():
         with open(os.path.join(args.out, name + ".json"), "wb") as f:
             f.write(data)
 
-    for name, exit_code, codes, base, function, after, fix in CASES:
+    for name, exit_code, codes, base, function, after, fix in cases:
         doc = copy.deepcopy(bases[base])
         function(doc)
         if fix:
@@ -1219,7 +1223,7 @@ def main():
         expect.append("%s %d %s\n" % (name, exit_code, codes or "-"))
     rng = random.Random(1)
     for i in range(args.random):
-        doc = copy.deepcopy(bases[rng.choice(("published", "mixed", "codec"))])
+        doc = copy.deepcopy(bases[rng.choice(edited)])
         for _ in range(rng.choice((1, 1, 2))):
             random_edit(doc, rng)
         try:
