@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -223,6 +224,12 @@ kv_rc kv_values_file_read(const kv_values_file *f, kv_elem element, int64_t offs
         const size_t m = (size_t)(n - at < step ? n - at : step);
         good = fread(bytes, (size_t)size, m, in) == m;
         if (good) kv_num_to_f32_row(element, bytes, out + at, m);
+        for (size_t i = 0; good && i < m; i++) {
+            if (isfinite(out[at + (int64_t)i])) continue;
+            fclose(in);
+            return KV_FAIL(err, KV_EREAD, "payload file %s: value %" PRId64 " of %s is not finite", f->name,
+                           offset / size + at + (int64_t)i, f->path);
+        }
     }
     if (in != NULL) fclose(in);
     return good ? KV_OK

@@ -278,8 +278,9 @@ static void test_other_compilers(void **state)
                  "%s -std=c17 -ffp-contract=off -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE -fPIC -shared "
                  "-Wl,-Bsymbolic -I%s "
                  "%s/kernels/codec/kv_codec_eigen.c %s/kernels/codec/kv_codec_fit_loops.c %s/base/kv_alloc.c "
-                 "%s/base/kv_err.c -lm -o %s 2>/dev/null",
-                 compilers[i], KV_SOURCE_DIR, KV_SOURCE_DIR, KV_SOURCE_DIR, KV_SOURCE_DIR, KV_SOURCE_DIR, lib);
+                 "%s/base/kv_err.c %s/base/kv_text.c -lm -o %s 2>/dev/null",
+                 compilers[i], KV_SOURCE_DIR, KV_SOURCE_DIR, KV_SOURCE_DIR, KV_SOURCE_DIR, KV_SOURCE_DIR, KV_SOURCE_DIR,
+                 lib);
         if (system(command) != 0) {
             print_message("not built: %s\n", compilers[i]);
             continue;
