@@ -75,7 +75,10 @@ build=$root/build/release
 log=$root/build/local.log
 mkdir -p -- "$build" || die 5 "$build: cannot be made"
 say "building in $build"
-if ! { cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DKV_WITH_TESTS=OFF &&
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+cuda=AUTO
+[ "$gpus" -gt 0 ] || cuda=OFF # kernels that nothing here could run would take most of the time
+if ! { cmake -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DKV_WITH_TESTS=OFF -DKV_WITH_CUDA=$cuda &&
     cmake --build "$build" --parallel "$(nproc)"; } >"$log" 2>&1 </dev/null; then
     tail -n 30 -- "$log" >&2
     die 5 "the build failed; all of its output is in $log"
@@ -90,7 +93,7 @@ fi
 [ -r "$key.pub" ] || die 1 "$key.pub: cannot be read; it is the public half of $key, made beside it by kvgrid keygen"
 
 if [ -z "$ranks" ]; then
-    ranks=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
+    ranks=$gpus
     [ "$ranks" -gt 0 ] || ranks=$(nproc)
 fi
 [ -n "$cert" ] || cert=$root/build/$(basename -- "$campaign" .json).cert.json
