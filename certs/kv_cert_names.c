@@ -44,6 +44,7 @@ static const char *const words[KV_WORD_COUNT] = {
     [KV_WORD_TOKEN_DEVECTORIZE] = "token_devectorize",
     [KV_WORD_TOKEN_REVECTORIZE] = "token_revectorize",
     [KV_WORD_TOKEN_VECTORIZE] = "token_vectorize",
+    [KV_WORD_TP_RESHARD] = "tp_reshard",
     [KV_WORD_V_AXIS_PERMUTE] = "v_axis_permute",
     [KV_WORD_V_DIM_TRANSPOSE] = "v_dim_transpose",
     [KV_WORD_VIEW_REINTERPRET] = "view_reinterpret",

@@ -15,6 +15,7 @@
 #define KV_CERT_CANONICAL "canonical" /* the source of a codec row: the canonical tensor itself */
 #define KV_PROOF_ATTRIBUTION "attribution-study"
 #define KV_PROOF_CODEC "codec-store-decode"
+#define KV_PROOF_TP "tp-shards-exhaustive"
 #define KV_PROOF_FRONTIER "frontier"
 #define KV_PROOF_FAILED "failed"
 
@@ -65,6 +66,7 @@ typedef enum {
     KV_WORD_TOKEN_DEVECTORIZE,
     KV_WORD_TOKEN_REVECTORIZE,
     KV_WORD_TOKEN_VECTORIZE,
+    KV_WORD_TP_RESHARD,
     KV_WORD_V_AXIS_PERMUTE,
     KV_WORD_V_DIM_TRANSPOSE,
     KV_WORD_VIEW_REINTERPRET,

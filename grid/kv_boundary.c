@@ -8,8 +8,8 @@
 kv_rc kv_boundary_new(const kv_campaign *c, kv_row_set rows, json_t **out, kv_err *err)
 {
     kv_observed o;
-    char shapes[160], positions[200], tokens[200], geometries[160], note[200], codec[240];
-    int64_t ran = 0, decoded = 0, stored = 0, studied = 0;
+    char shapes[160], positions[200], tokens[200], geometries[160], note[200], codec[240], tp[240];
+    int64_t ran = 0, decoded = 0, stored = 0, studied = 0, resharded = 0, shown = 0;
     kv_observe(c, rows, &o);
     for (size_t i = 0; i < c->n_cells; i++) {
         kv_row row;
@@ -17,6 +17,8 @@ kv_rc kv_boundary_new(const kv_campaign *c, kv_row_set rows, json_t **out, kv_er
         const int32_t check = c->cells[i].check;
         stored += check == KV_CHECK_CODEC && kv_row_ran(&row);
         studied += check == KV_CHECK_ATTRIBUTION && kv_row_ran(&row);
+        resharded += check == KV_CHECK_TP && kv_row_ran(&row);
+        shown += check == KV_CHECK_TP && row.frontier == KV_X2_HEAD_GATHER;
         if (check == KV_CHECK_CODEC || check == KV_CHECK_ATTRIBUTION) continue;
         ran += kv_row_ran(&row);
         decoded += kv_row_ran(&row) && row.observed[KV_OBS_TOKENS] == KV_TRUE;
@@ -49,6 +51,17 @@ kv_rc kv_boundary_new(const kv_campaign *c, kv_row_set rows, json_t **out, kv_er
         json_array_append_new(json_object_get(*out, "does_not_hold"),
                               json_string("That a loss measured on made-up rows or on the small model is that of any "
                                           "language model."));
+    }
+    if (*out != NULL && c->tp.present) {
+        snprintf(tp, sizeof tp,
+                 "In %" PRId64
+                 " tp rows shards were moved between ranks, and each rank received what it lacked and no more; "
+                 "%" PRId64 " refusals show two caches that have the same shard.",
+                 resharded, shown);
+        json_array_append_new(json_object_get(*out, "holds"), json_string(tp));
+        json_array_append_new(
+            json_object_get(*out, "does_not_hold"),
+            json_string("That an engine's own transfer between tensor-parallel sizes sends these bytes."));
     }
     return *out != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for the boundary");
 }

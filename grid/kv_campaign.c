@@ -37,7 +37,7 @@ uint32_t kv_tail_fill_bits(kv_tail t, kv_elem e)
 
 /* ---- cells by name ---------------------------------------------------------------------- */
 
-static const char *const check_names[KV_CHECK_COUNT] = {"attribution", "codec", "move", "pair"};
+static const char *const check_names[KV_CHECK_COUNT] = {"attribution", "codec", "move", "pair", "tp"};
 
 const char *kv_check_name(kv_check k)
 {
@@ -59,6 +59,11 @@ kv_study_point kv_cell_study_point(const kv_campaign *c, const kv_cell *cell)
     return kv_study_point_at(&c->study, c->geometries[cell->geometry].layers, (size_t)cell->src);
 }
 
+const kv_shard_point *kv_cell_shard_point(const kv_campaign *c, const kv_cell *cell)
+{
+    return &c->tp.point[cell->src];
+}
+
 const char *kv_cell_side(const kv_campaign *c, const kv_cell *cell, int side)
 {
     if (cell->check == KV_CHECK_ATTRIBUTION) {
@@ -72,6 +77,10 @@ const char *kv_cell_side(const kv_campaign *c, const kv_cell *cell, int side)
     if (cell->check == KV_CHECK_MOVE) {
         const kv_move_point p = kv_move_point_at(&c->codec, (size_t)cell->src);
         return kv_move_point_side(&p, side);
+    }
+    if (cell->check == KV_CHECK_TP) {
+        const kv_shard_point *p = kv_cell_shard_point(c, cell);
+        return c->catalogue.item[side == 0 ? p->src : p->dst]->name;
     }
     return c->catalogue.item[side == 0 ? cell->src : cell->dst]->name;
 }
@@ -382,9 +391,9 @@ static kv_rc read_part(kv_campaign *c, const json_t *spec, const char *where, kv
 
 static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
 {
-    static const char *const keys[] = {"schema", "name",   "select", "pairs",       "geometries",
-                                       "tail",   "values", "seed",   "claims",      "floors",
-                                       "part",   "expect", "codec",  "attribution", NULL};
+    static const char *const keys[] = {"schema", "name",        "select", "pairs",  "geometries", "tail",
+                                       "values", "seed",        "claims", "floors", "part",       "expect",
+                                       "codec",  "attribution", "tp",     NULL};
     kv_rc rc;
     const char *schema = NULL;
     KV_TRY(rc, out, kv_json_only_keys(spec, keys, where, err));
@@ -413,6 +422,7 @@ kv_rc kv_campaign_build(json_t *spec, kv_catalogue *all, const char *where, kv_c
     out->spec = json_incref(spec);
     KV_TRY(rc, out, read_spec(out, spec, where, err));
     KV_TRY(rc, out, kv_cells_select(out, all, where, err));
+    KV_TRY(rc, out, kv_shard_section_read(json_object_get(spec, "tp"), &out->catalogue, where, &out->tp, err));
     KV_TRY(rc, out, kv_cells_expand(out, where, err));
 out:
     return rc;
@@ -511,6 +521,7 @@ void kv_campaign_free(kv_campaign *c)
     json_decref(c->spec);
     kv_catalogue_free(&c->catalogue);
     kv_codec_section_free(&c->codec);
+    kv_shard_section_free(&c->tp);
     kv_free(c->geometries);
     kv_free(c->cells);
     memset(c, 0, sizeof *c);

@@ -6,6 +6,7 @@
 
 #include "base/kv_base.h"
 #include "grid/kv_codec_spec.h"
+#include "grid/kv_shard_spec.h"
 #include "grid/kv_study_spec.h"
 #include "layouts/kv_layout.h"
 
@@ -17,7 +18,14 @@ uint32_t kv_tail_stale_bits(kv_tail t, kv_elem e);
 uint32_t kv_tail_fill_bits(kv_tail t, kv_elem e);
 
 /* What a cell checks, in the order of rows (the bytes of the names). */
-typedef enum { KV_CHECK_ATTRIBUTION, KV_CHECK_CODEC, KV_CHECK_MOVE, KV_CHECK_PAIR, KV_CHECK_COUNT } kv_check;
+typedef enum {
+    KV_CHECK_ATTRIBUTION,
+    KV_CHECK_CODEC,
+    KV_CHECK_MOVE,
+    KV_CHECK_PAIR,
+    KV_CHECK_TP,
+    KV_CHECK_COUNT
+} kv_check;
 const char *kv_check_name(kv_check k);
 bool kv_check_parse(const char *name, kv_check *out);
 
@@ -42,6 +50,7 @@ typedef struct {
     bool exhaustive;     /* "values": "exhaustive": every bit pattern at every place */
     kv_codec_section codec;
     kv_study_section study;
+    kv_shard_section tp;
     kv_cell *cells; /* in row order */
     size_t n_cells;
 } kv_campaign;
@@ -77,7 +86,8 @@ int32_t kv_campaign_payloads(const kv_campaign *c, const kv_geometry *g);
 /* "src->dst" of a cell. */
 #define KV_PAIR_ID_TEXT (2 * KV_NAME_MAX + 3)
 void kv_cell_pair_id(const kv_campaign *c, const kv_cell *cell, char out[KV_PAIR_ID_TEXT]);
-kv_study_point kv_cell_study_point(const kv_campaign *c, const kv_cell *cell); /* of an attribution cell */
+const kv_shard_point *kv_cell_shard_point(const kv_campaign *c, const kv_cell *cell); /* of a tp cell */
+kv_study_point kv_cell_study_point(const kv_campaign *c, const kv_cell *cell);        /* of an attribution cell */
 /* Its source (side 0) or destination (1) by name. */
 const char *kv_cell_side(const kv_campaign *c, const kv_cell *cell, int side);
 

@@ -8,6 +8,7 @@
 
 #include "grid/kv_codec_cell.h"
 #include "grid/kv_move_cell.h"
+#include "grid/kv_shard_cell.h"
 #include "grid/kv_study_cell.h"
 #include "kernels/kv_kern_num.h"
 
@@ -337,8 +338,7 @@ static kv_errclass class_of(kv_rc rc)
     return KV_ERRCLASS_INTERNAL;
 }
 
-/* A row that says that nothing could be found out, and why. */
-static void mark_failed(kv_row *row, kv_rc rc, const kv_err *why)
+void kv_cell_mark_failed(kv_row *row, kv_rc rc, const kv_err *why)
 {
     const kv_row empty = {
         .cell = row->cell, .words = row->words, .error_class = (int32_t)class_of(rc), .verdict = KV_VERDICT_FAILED};
@@ -386,10 +386,12 @@ kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row,
     } else if (x.cell->check == KV_CHECK_MOVE) {
         const kv_move_point p = kv_move_point_at(&c->codec, (size_t)x.cell->src);
         rc = kv_move_cell_run(r, c, &p, x.g, row, &why);
+    } else if (x.cell->check == KV_CHECK_TP) {
+        rc = kv_shard_cell_run(r, c, kv_cell_shard_point(c, x.cell), x.g, row, &why);
     } else {
         rc = run_pair(&x);
     }
-    if (rc != KV_OK) mark_failed(row, rc, &why);
+    if (rc != KV_OK) kv_cell_mark_failed(row, rc, &why);
     return KV_OK;
 }
 
@@ -453,6 +455,7 @@ kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err
     const kv_cell *at = &c->cells[cell];
     const kv_geometry *g = &c->geometries[at->geometry];
     if (at->check == KV_CHECK_PAIR) return plan_pair(c, cell, out, err);
+    if (at->check == KV_CHECK_TP) return kv_shard_cell_plan(c, kv_cell_shard_point(c, at), g, out, err);
     if (at->check == KV_CHECK_ATTRIBUTION) {
         const kv_study_point p = kv_cell_study_point(c, at);
         return kv_study_cell_plan(c, &p, g, out, err);

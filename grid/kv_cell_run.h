@@ -17,6 +17,8 @@ typedef struct {
 /* Runs cell number `cell` into *row. A cell that cannot be run (memory, device) is a FAILED row, not an
  * error; an error here means the campaign and the row do not fit together. */
 kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row, kv_err *err) KV_MUST_USE;
+/* A row that says that nothing could be found out, and why: keeps cell and words. */
+void kv_cell_mark_failed(kv_row *row, kv_rc rc, const kv_err *why);
 /* Adds the logits of one layer to a digest: little-endian, whatever the machine. */
 void kv_digest_logits(kv_hash *h, const kv_decode_result *d);
 void kv_runner_free(kv_runner *r); /* not dev */

@@ -152,7 +152,7 @@ static kv_rc read_pairs(const kv_campaign *c, const char *where, pair_list *out,
 {
     const json_t *v = json_object_get(c->spec, "pairs");
     const char *word = json_string_value(v);
-    if (v == NULL && (c->codec.present || c->study.present)) return KV_OK; /* the codec alone */
+    if (v == NULL && (c->codec.present || c->study.present || c->tp.present)) return KV_OK; /* these alone */
     if (word != NULL && strcmp(word, "all-ordered") == 0) return all_ordered(&c->catalogue, out, err);
     if (word != NULL && strcmp(word, "published") == 0) return published(&c->catalogue, where, out, err);
     if (json_is_array(v) && json_array_size(v) > 0) return listed(&c->catalogue, v, where, out, err);
@@ -201,6 +201,7 @@ static uint64_t pair_number(const kv_campaign *c, size_t geometry, const named_p
 static size_t points_of(const kv_campaign *c, kv_check k, size_t geometry)
 {
     if (k == KV_CHECK_ATTRIBUTION) return kv_study_point_count(&c->study, c->geometries[geometry].layers);
+    if (k == KV_CHECK_TP) return c->tp.n_points;
     return k == KV_CHECK_CODEC ? kv_codec_point_count(&c->codec) : kv_move_point_count(&c->codec);
 }
 
@@ -223,8 +224,9 @@ static void fill_points(kv_campaign *c, kv_check k)
 static int64_t all_points(const kv_campaign *c)
 {
     int64_t n = 0;
-    for (int k = 0; k < KV_CHECK_PAIR; k++)
-        for (size_t g = 0; g < c->n_geometries && n <= CELLS_MAX; g++) n += (int64_t)points_of(c, (kv_check)k, g);
+    for (int k = 0; k < KV_CHECK_COUNT; k++)
+        for (size_t g = 0; k != KV_CHECK_PAIR && g < c->n_geometries && n <= CELLS_MAX; g++)
+            n += (int64_t)points_of(c, (kv_check)k, g);
     return n;
 }
 
@@ -253,6 +255,7 @@ static kv_rc fill_cells(kv_campaign *c, const named_pair *pairs, size_t n_pairs,
     if (c->cells == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " cells", n);
     for (int k = 0; k < KV_CHECK_PAIR; k++) fill_points(c, (kv_check)k);
     fill_pairs(c, pairs, n_pairs);
+    fill_points(c, KV_CHECK_TP);
     if (c->n_cells == 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: part %" PRId64 " of %" PRId64 " holds no cell: the campaign has %" PRId64,
                        where, c->part, c->parts, n);

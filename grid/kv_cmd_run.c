@@ -12,6 +12,7 @@ void kv_session_free(kv_session *s)
     if (s->runner.dev != NULL) s->runner.dev->ops->close(s->runner.dev);
     kv_runner_free(&s->runner);
     kv_plan_free(&s->plan);
+    kv_session_shards_free(s);
     kv_campaign_free(&s->c);
     kv_key_free(s->key);
     kv_free(s->out_path);
@@ -45,6 +46,7 @@ static kv_rc session_run(kv_session *s, int *code, kv_err *err)
     kv_rc rc;
     KV_TRY(rc, out, kv_session_prepare(s, err));
     rc = kv_session_compute(s, err);
+    if (rc == KV_OK) rc = kv_session_shards_run(s, err);
     if (rc == KV_OK) rc = kv_session_recheck(s, err);
     if (rc == KV_OK) rc = kv_session_finish(s, code, err);
     if (rc == KV_EINTR) {

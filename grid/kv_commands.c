@@ -6,13 +6,14 @@ const kv_command kv_commands[] = {
     {"run", "[CAMPAIGN]", "run a campaign over all ranks and write a signed certificate",
      "CAMPAIGN is a JSON file; without one, --geometry and --pairs say what to check. Start it alone, with\n"
      "mpirun -n 8 kvgrid run ..., or with srun kvgrid run ... Default output: NAME.cert.json.",
-     "out key pass-fd layouts select pairs geometry tail seed device share-gpu state part timeout time-limit "
+     "out key pass-fd layouts select pairs geometry tail seed device share-gpu tp-emulate state part timeout "
+     "time-limit "
      "cross-check "
      "progress require subject baseline accept-redeclared allow-unproven format",
      0, 1, kv_cmd_run},
     {"plan", "[CAMPAIGN]", "cells, bytes, memory and work, without running", NULL,
-     "layouts select pairs geometry tail seed part ranks simulate cores sim-seed sim-seeds timeout format", 0, 1,
-     kv_cmd_plan},
+     "layouts select pairs geometry tail seed part ranks tp-emulate simulate cores sim-seed sim-seeds timeout format",
+     0, 1, kv_cmd_plan},
     {"verify", "CERT", "re-derive everything a certificate says, and check its signature",
      "Exit code 0 sound, 1 unreadable, 3 refused, 4 sound but with FAILED or UNPROVEN rows.",
      "trust require expect allow-unproven allow-emulated format", 1, 1, kv_cmd_verify},

@@ -23,11 +23,12 @@ kv_rc kv_doc_campaign_digest(const kv_campaign *c, char out[KV_HASH_HEX], kv_err
 /* What depends on the machine and the moment; borrowed. */
 typedef struct {
     int ranks;
-    json_t *devices;     /* list, one entry a rank */
-    json_t *versions;    /* object of texts */
-    json_t *differences; /* list of what the ranks have otherwise, or NULL where none were compared */
-    json_t *failures;    /* list */
-    char started[32];    /* "2026-11-29T18:00:00Z" */
+    json_t *devices;                     /* list, one entry a rank */
+    json_t *versions;                    /* object of texts */
+    json_t *differences;                 /* list of what the ranks have otherwise, or NULL where none were compared */
+    json_t *failures;                    /* list */
+    json_t *transports, *transports_why; /* lists of texts, NULL where no shards were moved */
+    char started[32];                    /* "2026-11-29T18:00:00Z" */
     int64_t elapsed_ms;
 } kv_run_facts;
 

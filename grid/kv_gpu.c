@@ -64,6 +64,7 @@ kv_rc kv_gpu_choose(kv_mpi *m, const char *kind, bool share, kv_chosen *out, kv_
     KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
     if (!share) rc = check_shares(m, &out->gpu, err);
     KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
+    out->ordinal = ordinal;
     rc = ordinal < 0 ? kv_device_cpu_new(&out->dev, err) : kv_device_cuda_new(ordinal, &out->dev, err);
     KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
 out:

@@ -8,6 +8,7 @@
 /* What was chosen. */
 typedef struct {
     kv_device *dev;  /* the caller closes it */
+    int ordinal;     /* of the GPU, -1 on a CPU */
     kv_cuda_gpu gpu; /* of all zeros on a CPU */
 } kv_chosen;
 

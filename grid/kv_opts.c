@@ -37,6 +37,8 @@ static const kv_opt table[] = {
     {"device", "KIND", "auto|cpu|cuda", OPT_TEXT, AT(device), 0, 0,
      "where cells run: auto (default: a GPU if there is one), cpu, cuda"},
     {"share-gpu", NULL, NULL, OPT_FLAG, AT(share_gpu), 0, 0, "ranks of one host may share a GPU"},
+    {"tp-emulate", NULL, NULL, OPT_FLAG, AT(tp_emulate), 0, 0,
+     "one process plays all ranks of a tensor-parallel cell; recorded as transport emulated"},
     {"timeout", "SECONDS", NULL, OPT_INT, AT(timeout_s), 1, 31536000,
      "longest wait for another rank; must exceed the longest cell (default 3600)"},
     {"part", "I/N", NULL, OPT_TEXT, AT(part), 0, 0,

@@ -15,7 +15,8 @@ enum {
     REASON_GIVEN = 16,
     FAILED_AT = 32,
     HAS_CODEC = 64, /* kv_row_mores[0], and so on upwards */
-    HAS_STUDY = 128
+    HAS_STUDY = 128,
+    HAS_TP = 256
 };
 #define NUMBER_BYTES 10 /* the longest number */
 
@@ -70,6 +71,7 @@ static unsigned flags_of(const kv_campaign *c, const kv_row *row)
     if (row->failed_at[0] != '\0') flags |= FAILED_AT;
     if (row->has_codec) flags |= HAS_CODEC;
     if (row->has_study) flags |= HAS_STUDY;
+    if (row->has_tp) flags |= HAS_TP;
     if (row->reason[0] == '\0') return flags;
     if (row->verdict == KV_VERDICT_REFUSED) {
         derive_reason(c, row->cell, reason);
@@ -188,6 +190,7 @@ static bool take_more(taker *t, unsigned flags, kv_row *r)
 {
     r->has_codec = (flags & HAS_CODEC) != 0;
     r->has_study = !r->has_codec && (flags & HAS_STUDY) != 0;
+    r->has_tp = !r->has_codec && !r->has_study && (flags & HAS_TP) != 0;
     const kv_row_more *m = kv_row_more_of(r);
     return m == NULL || (take_fields(t, m->field, m->n_fields, r) &&
                          take_bytes(t, (char *)r + m->digest_at, m->digests * KV_HASH_BYTES));

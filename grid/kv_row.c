@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "grid/kv_row_codec.h"
+#include "grid/kv_row_shard.h"
 
 void kv_row_set_get(kv_row_set rows, size_t cell, kv_row *out)
 {
@@ -49,6 +50,7 @@ json_t *kv_row_params_new(const kv_campaign *c, const kv_cell *cell)
         const kv_codec_point p = kv_codec_point_at(&c->codec, (size_t)cell->src);
         return kv_codec_point_params_new(&p);
     }
+    if (cell->check == KV_CHECK_TP) return kv_shard_point_params_new(kv_cell_shard_point(c, cell));
     if (c->n_tails < 2 || cell->check != KV_CHECK_PAIR) return json_object();
     return json_pack("{s:s}", "tail", kv_tail_name((kv_tail)cell->tail));
 }
@@ -110,16 +112,21 @@ static json_t *detail(const kv_campaign *c, const kv_row *r)
     const kv_cell *cell = &c->cells[r->cell];
     const kv_geometry *g = &c->geometries[cell->geometry];
     char conversion[64];
-    snprintf(conversion, sizeof conversion, "%s->%s", kv_elem_name(kv_layout_element(c->catalogue.item[cell->src], g)),
-             kv_elem_name(kv_layout_element(c->catalogue.item[cell->dst], g)));
+    const bool tp = cell->check == KV_CHECK_TP;
+    const int32_t src = tp ? kv_cell_shard_point(c, cell)->src : cell->src;
+    const int32_t dst = tp ? kv_cell_shard_point(c, cell)->dst : cell->dst;
+    snprintf(conversion, sizeof conversion, "%s->%s", kv_elem_name(kv_layout_element(c->catalogue.item[src], g)),
+             kv_elem_name(kv_layout_element(c->catalogue.item[dst], g)));
     return json_pack("{s:s,s:b,s:o}", "conversion", conversion, "values_preserved", r->values_preserved,
                      "worst_relative_error_ppm", r->finite ? json_integer((json_int_t)r->worst_ppm) : json_null());
 }
 
 static json_t *proof(const kv_campaign *c, const kv_row *r)
 {
+    const bool tp = c->cells[r->cell].check == KV_CHECK_TP;
     const char *kind = r->verdict == KV_VERDICT_REFUSED  ? KV_PROOF_FRONTIER
                        : r->verdict == KV_VERDICT_FAILED ? KV_PROOF_FAILED
+                       : tp                              ? KV_PROOF_TP
                                                          : KV_PROOF_EXHAUSTIVE;
     return json_pack(
         "{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "kind", kind,
@@ -137,6 +144,7 @@ static json_t *proof(const kv_campaign *c, const kv_row *r)
 static json_t *proof_of(const kv_campaign *c, const kv_cell *cell, const kv_row *r)
 {
     if (cell->check == KV_CHECK_ATTRIBUTION) return kv_row_study_proof_new(c, r);
+    if (cell->check == KV_CHECK_TP) return kv_row_shard_proof_add(c, r, proof(c, r));
     return cell->check == KV_CHECK_CODEC ? kv_row_codec_proof_new(c, r) : proof(c, r);
 }
 

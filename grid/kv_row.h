@@ -34,6 +34,15 @@ typedef struct {
     uint8_t digest[2][KV_HASH_BYTES];          /* logits of the base run, of the cell */
 } kv_row_study;
 
+/* What a tp cell found besides what a pair's row says. */
+typedef struct {
+    int64_t wire[2], least[2]; /* bytes of one payload that went there and back, and the least that can */
+    int32_t minimal;           /* so on every rank */
+    int64_t rounds;            /* that a unit was sent in */
+    /* of a refusal with X2: two whole caches with one shard */
+    int64_t heads, of_heads, whole_positions, whole_differs, shard_positions, shard_differs;
+} kv_row_shard;
+
 /* Everything a row holds beyond its cell. Plain data of fixed size: ranks run the same binary. Numbers are
  * null in the JSON where `ran` is false. */
 typedef struct {
@@ -59,6 +68,8 @@ typedef struct {
     kv_row_codec codec;
     int32_t has_study; /* of an attribution cell that ran: */
     kv_row_study study;
+    int32_t has_tp; /* of a tp cell that ran, or has a witness: */
+    kv_row_shard tp;
     char reason[KV_REASON_TEXT]; /* of a frontier; or what failed */
     char failed_at[160];         /* rank, host, device of a failure */
 } kv_row;

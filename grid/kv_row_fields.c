@@ -76,15 +76,22 @@ static const kv_row_field study_fields[] = {N(study.finite, 0, 1),
                                             PASSAGE(6),
                                             PASSAGE(7)};
 
+static const kv_row_field tp_fields[] = {W(tp.wire[0]),       W(tp.wire[1]),         W(tp.least[0]),
+                                         W(tp.least[1]),      N(tp.minimal, 0, 1),   W(tp.rounds),
+                                         W(tp.heads),         W(tp.of_heads),        W(tp.whole_positions),
+                                         W(tp.whole_differs), W(tp.shard_positions), W(tp.shard_differs)};
+
 const kv_row_more kv_row_mores[KV_ROW_MORES] = {
     {offsetof(kv_row, has_codec), codec_fields, sizeof codec_fields / sizeof *codec_fields,
      offsetof(kv_row, codec.digest), 6},
     {offsetof(kv_row, has_study), study_fields, sizeof study_fields / sizeof *study_fields,
-     offsetof(kv_row, study.digest), 2}};
+     offsetof(kv_row, study.digest), 2},
+    {offsetof(kv_row, has_tp), tp_fields, sizeof tp_fields / sizeof *tp_fields, 0, 0}};
 
 const kv_row_more *kv_row_more_of(const kv_row *r)
 {
     if (r->has_codec) return &kv_row_mores[0];
+    if (r->has_tp) return &kv_row_mores[2];
     return r->has_study ? &kv_row_mores[1] : NULL;
 }
 

@@ -21,7 +21,7 @@ typedef struct {
     size_t n_fields;
     size_t digest_at, digests; /* offset, and how many of KV_HASH_BYTES each */
 } kv_row_more;
-#define KV_ROW_MORES 2
+#define KV_ROW_MORES 3
 extern const kv_row_more kv_row_mores[KV_ROW_MORES];
 /* The one that the row has, or NULL. */
 const kv_row_more *kv_row_more_of(const kv_row *r);

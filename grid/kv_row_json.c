@@ -4,6 +4,7 @@
 
 #include "grid/kv_row.h"
 #include "grid/kv_row_codec.h"
+#include "grid/kv_row_shard.h"
 
 static int64_t number(const json_t *obj, const char *key)
 {
@@ -91,6 +92,7 @@ static bool take_proof(const json_t *proof, kv_row *r)
 static bool take_any_proof(const json_t *proof, kv_check check, kv_row *r)
 {
     if (check == KV_CHECK_ATTRIBUTION) return kv_row_study_of_proof(proof, r);
+    if (check == KV_CHECK_TP) return take_proof(proof, r) && kv_row_shard_of_proof(proof, r);
     return check == KV_CHECK_CODEC ? kv_row_codec_of_proof(proof, r) : take_proof(proof, r);
 }
 
@@ -108,7 +110,8 @@ kv_rc kv_row_of_json(const json_t *row, kv_check check, int64_t cell, kv_row *ou
     r.native_bytes[1] = number(bytes, "dst");
     r.same_image = truth(row, "same_image");
     const json_t *proof = json_object_get(row, "proof");
-    static const char *const measured[KV_CHECK_COUNT] = {"passages", "rows", "positions_checked", "positions_checked"};
+    static const char *const measured[KV_CHECK_COUNT] = {"passages", "rows", "positions_checked", "positions_checked",
+                                                         "positions_checked"};
     r.ran = json_is_integer(json_object_get(proof, measured[check]));
     if (!take_verdict(row, &r) || !take_words(json_object_get(row, "transformations"), &r.words) ||
         !take_any_proof(proof, check, &r) ||

@@ -29,6 +29,9 @@ typedef struct {
     bool *done;    /* cells whose rows stood in the journal; the same on all ranks */
     int64_t *todo; /* the others */
     int64_t n_todo;
+    int64_t *group; /* cells of several ranks that are to do (kv_session_shard.c) */
+    int64_t n_group;
+    struct kv_session_shards *shards;
     uint64_t *costs; /* of each item: the cells to do, then the controls and limits */
     struct timespec begin;
     char started[32];
@@ -44,6 +47,7 @@ typedef struct {
     json_t *assured[KV_ASSURANCE_ITEMS]; /* made by the ranks that got these items */
     kv_machines machines;
     json_t *subject;
+    json_t *transports, *transports_why; /* that shards go over */
 } kv_session;
 
 bool kv_session_is_root(const kv_session *s);
@@ -53,6 +57,19 @@ double kv_session_seconds(const kv_session *s); /* since the program began */
 kv_rc kv_session_prepare(kv_session *s, kv_err *err) KV_MUST_USE;
 /* All cells that are not done, and the controls. KV_EINTR: asked to stop, what is finished is kept. */
 kv_rc kv_session_compute(kv_session *s, kv_err *err) KV_MUST_USE;
+/* Whether a signal or the time limit asks to stop. */
+bool kv_session_stop_asked(const kv_session *s);
+/* What SIGUSR2 will tell: that this rank is in that cell. */
+void kv_session_now_cell(const kv_session *s, int64_t cell);
+
+/* Cells of several ranks (kv_session_shard.c): the transport, chosen before anything runs; which cells they are, taken out
+ * of `todo`; and the work, after all others. KV_EINTR as above; any other error of the work ends the job. */
+kv_rc kv_session_shards_open(kv_session *s, kv_err *err) KV_MUST_USE;
+kv_rc kv_session_transport_note(kv_session *s, const char *name, const char *why, kv_err *err) KV_MUST_USE;
+kv_rc kv_session_shards_split(kv_session *s, kv_err *err) KV_MUST_USE;
+kv_rc kv_session_shards_run(kv_session *s, kv_err *err) KV_MUST_USE;
+void kv_session_shards_free(kv_session *s);
+
 /* Some cells again on another rank (kv_session_recheck.c); a disagreement is a FAILED row. */
 kv_rc kv_session_recheck(kv_session *s, kv_err *err) KV_MUST_USE;
 /* Rank 0 merges, signs, writes and tells; *code is the exit code. */

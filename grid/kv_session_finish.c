@@ -61,6 +61,8 @@ static kv_rc certify(kv_session *s, json_t **doc, kv_err *err)
                           .versions = s->machines.versions,
                           .differences = s->machines.differences,
                           .failures = failures_new(s),
+                          .transports = s->transports,
+                          .transports_why = s->transports_why,
                           .elapsed_ms = (int64_t)(kv_session_seconds(s) * 1e3)};
     memcpy(facts.started, s->started, sizeof facts.started);
     kv_assurance a = {.subject = s->subject};

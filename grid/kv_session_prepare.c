@@ -107,7 +107,8 @@ static kv_rc plan_all(kv_session *s, kv_err *err)
 /* A run weaker than --require is an error before it begins. */
 static kv_rc check_demand(const kv_session *s, kv_err *err)
 {
-    json_t *run = json_pack("{s:i,s:O,s:[]}", "ranks", kv_mpi_size(s->m), "devices", s->machines.devices, "transports");
+    json_t *run = json_pack("{s:i,s:O,s:O}", "ranks", kv_mpi_size(s->m), "devices", s->machines.devices, "transports",
+                            s->transports);
     kv_rc rc = run != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory to check --require");
     if (run != NULL && !kv_demand_met(&s->demand, run, err)) rc = KV_EUNSUP;
     json_decref(run);
@@ -122,12 +123,15 @@ kv_rc kv_session_prepare(kv_session *s, kv_err *err)
     KV_TRY(rc, out, share_campaign(s, err));
     KV_TRY(rc, out, kv_gpu_choose(s->m, s->o->device, s->o->share_gpu != 0, &s->on, err));
     s->runner.dev = s->on.dev;
+    s->c.tp.emulate = s->o->tp_emulate != 0;
     rc = plan_all(s, err);
     KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
+    KV_TRY(rc, out, kv_session_shards_open(s, err));
     rc = kv_machine_gather(s->m, &s->on, &s->machines, err);
     if (rc == KV_OK && kv_session_is_root(s)) rc = check_demand(s, err);
     KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
-    rc = share_state(s, err);
+    KV_TRY(rc, out, share_state(s, err));
+    rc = kv_mpi_agree(s->m, kv_session_shards_split(s, err), err);
 out:
     return rc;
 }

@@ -7,6 +7,7 @@
 
 #include "grid/kv_fault.h"
 #include "grid/kv_session.h"
+#include "grid/kv_shard_cell.h"
 
 #define ROW_BYTES ((size_t)1024) /* a packed row with its length has fewer */
 #define ROWS_A_ROUND ((int64_t)(KV_MPI_TEXT_BYTES_MAX / ROW_BYTES))
@@ -29,6 +30,13 @@ static bool sampled(int64_t cell, int64_t percent)
     return (int64_t)(kv_payload_mix((uint64_t)cell ^ 0x5EED) % 100) < percent;
 }
 
+/* A cell that one rank cannot look at again. */
+static bool of_several_ranks(const kv_session *s, int64_t cell)
+{
+    int64_t ranks = 1;
+    return !s->c.tp.emulate && kv_shard_cell_ranks(&s->c, cell, &ranks, NULL) == KV_OK && ranks > 1;
+}
+
 static kv_rc list_looks(const kv_session *s, kv_buf *out, kv_err *err)
 {
     const int size = kv_mpi_size(s->m);
@@ -37,7 +45,8 @@ static kv_rc list_looks(const kv_session *s, kv_buf *out, kv_err *err)
         kv_row row;
         const kv_row *r = &row;
         kv_pack_get(s->rows, cell, &row);
-        if (r->verdict == KV_VERDICT_FAILED || !(unexpected(r) || (!s->done[cell] && sampled(cell, s->o->cross_check))))
+        if (r->verdict == KV_VERDICT_FAILED || r->verdict == KV_VERDICT_UNPROVEN || of_several_ranks(s, cell) ||
+            !(unexpected(r) || (!s->done[cell] && sampled(cell, s->o->cross_check))))
             continue;
         const second_look look = {cell, s->ranks[cell], (s->ranks[cell] + 1) % size};
         kv_rc rc = kv_buf_append(out, &look, sizeof look, err);

@@ -63,7 +63,7 @@ static void set_now(const kv_session *s, const char *what)
     now_length = n < NOW_TEXT ? n : NOW_TEXT - 1;
 }
 
-static void set_now_cell(const kv_session *s, int64_t cell)
+void kv_session_now_cell(const kv_session *s, int64_t cell)
 {
     char id[KV_PAIR_ID_TEXT], g[KV_GEOMETRY_TEXT], text[KV_PAIR_ID_TEXT + KV_GEOMETRY_TEXT + 40];
     kv_cell_pair_id(&s->c, &s->c.cells[cell], id);
@@ -72,16 +72,21 @@ static void set_now_cell(const kv_session *s, int64_t cell)
     set_now(s, text);
 }
 
+bool kv_session_stop_asked(const kv_session *s)
+{
+    return stop_asked || (s->o->time_limit_s > 0 && kv_session_seconds(s) >= (double)s->o->time_limit_s);
+}
+
 static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
 {
     kv_session *s = ctx;
     kv_row row;
-    if (s->o->time_limit_s > 0 && kv_session_seconds(s) >= (double)s->o->time_limit_s) stop_asked = 1;
+    if (kv_session_stop_asked(s)) stop_asked = 1;
     if (item >= s->n_todo) {
         set_now(s, "controls");
         return kv_assurance_make((int)(item - s->n_todo), result, err);
     }
-    set_now_cell(s, s->todo[item]);
+    kv_session_now_cell(s, s->todo[item]);
     kv_rc rc = kv_cell_run(&s->runner, &s->c, s->todo[item], &row, err);
     if (rc == KV_OK) rc = kv_fault_cell(kv_mpi_rank(s->m), &row, err);
     if (rc != KV_OK) return rc;

@@ -127,6 +127,7 @@ typedef enum {
     KV_W_TOKEN_DEVECTORIZE,
     KV_W_TOKEN_REVECTORIZE,
     KV_W_TOKEN_VECTORIZE,
+    KV_W_TP_RESHARD, /* of shards on ranks; no pair of layouts has it */
     KV_W_V_AXIS_PERMUTE,
     KV_W_V_DIM_TRANSPOSE,
     KV_W_VIEW_REINTERPRET,

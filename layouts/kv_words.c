@@ -38,6 +38,7 @@ const char *kv_layout_word_name(kv_layout_word w)
                                                   "token_devectorize",
                                                   "token_revectorize",
                                                   "token_vectorize",
+                                                  "tp_reshard",
                                                   "v_axis_permute",
                                                   "v_dim_transpose",
                                                   "view_reinterpret"};

@@ -42,6 +42,8 @@ kv_rc kv_mpi_start(double timeout_s, kv_mpi **out, kv_err *err) KV_MUST_USE;
  * On a broken handle it does not return: it calls MPI_Abort (rank 0 at once, the others after
  * they gave rank 0 timeout_s, at most 30 s, to save its state). */
 void kv_mpi_stop(kv_mpi *m);
+/* This rank cannot go on with the others (a group of them is broken): the handle is broken, as after KV_ETIME. */
+void kv_mpi_give_up(kv_mpi *m);
 /* One line with rank and host on stderr, then MPI_Abort. m may be NULL (before or in start). */
 KV_MPI_NORETURN void kv_mpi_abort(const kv_mpi *m, const char *fmt, ...) KV_PRINTF(2, 3);
 

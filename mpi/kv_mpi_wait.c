@@ -46,6 +46,11 @@ kv_rc kv_mpi_usable(const kv_mpi *m, kv_err *err)
     return KV_FAIL(err, KV_EMPI, "a rank was lost before: the ranks can no longer talk");
 }
 
+void kv_mpi_give_up(kv_mpi *m)
+{
+    m->health = m->rank == 0 ? KV_MPI_BROKEN : KV_MPI_BROKEN_WAIT;
+}
+
 kv_rc kv_mpi_wait(kv_mpi *m, MPI_Request *req, const char *what, kv_err *err)
 {
     const uint64_t begin = kv_mpi_now_ns(), limit = kv_mpi_limit_ns(m);
@@ -57,7 +62,7 @@ kv_rc kv_mpi_wait(kv_mpi *m, MPI_Request *req, const char *what, kv_err *err)
         if (kv_mpi_now_ns() - begin > limit) break;
         kv_mpi_backoff_wait(&backoff);
     }
-    m->health = m->rank == 0 ? KV_MPI_BROKEN : KV_MPI_BROKEN_WAIT;
+    kv_mpi_give_up(m);
     return KV_FAIL(err, KV_ETIME, "rank %d on %s waited %g s for the other ranks (%s): one of them hangs or is gone",
                    m->rank, m->hosts[m->rank], m->timeout_s, what);
 }
