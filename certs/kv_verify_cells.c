@@ -3,10 +3,10 @@
 
 #define SLOTS_FIRST ((size_t)1 << 10)
 
-/* Never 0; layouts are at most KV_VF_LIST_MAX, tails at most 3, other cells of a geometry below 2^15. */
+/* Never 0; layouts are at most KV_VF_LIST_MAX, tails at most 3, other cells of a geometry at most 2^15. */
 static uint64_t key_of(const kv_vf_cell *c)
 {
-    return ((uint64_t)c->geometry << 32 | (uint64_t)c->check << 30 | (uint64_t)c->src << 14 | (uint64_t)c->dst << 2 |
+    return ((uint64_t)c->geometry << 33 | (uint64_t)c->check << 30 | (uint64_t)c->src << 14 | (uint64_t)c->dst << 2 |
             c->tail) +
            1;
 }

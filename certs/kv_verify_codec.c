@@ -184,6 +184,7 @@ static kv_frontier study_frontier(const kv_vf *v, const kv_vf_derived *d)
 
 bool kv_vf_point_derive(const kv_vf *v, kv_vf_derived *d)
 {
+    if (d->cell->check == KV_VF_TP) return kv_vf_tp_derive(v, d);
     if (d->cell->check == KV_VF_MOVE) return derive_move(v, d);
     if (d->cell->check == KV_VF_CODEC) return derive_codec(v, d);
     d->frontier = study_frontier(v, d);

@@ -11,10 +11,17 @@ static const char *const flags[LISTS] = {"passed", "passed", "demonstrated"};
 
 #define CODEC_CHECK "codec_agrees" /* stands there exactly where the campaign has such rows */
 
+#define TP_CHECK "tp_wire_is_minimal" /* likewise */
+
 static bool has_codec(const kv_vf *v)
 {
     const json_t *spec = json_object_get(json_object_get(v->doc, "campaign"), "spec");
     return json_object_get(spec, "codec") != NULL || json_object_get(spec, "attribution") != NULL;
+}
+
+static bool has_tp(const kv_vf *v)
+{
+    return json_object_get(json_object_get(json_object_get(v->doc, "campaign"), "spec"), "tp") != NULL;
 }
 
 /* The i-th name that the list must hold; NULL behind the last. */
@@ -25,7 +32,8 @@ static const char *required_name(const kv_vf *v, int list, size_t i)
     case CONTROLS: return v->required->controls[i].name;
     case CHECKS:
         while (v->required->checks[n] != NULL) n++;
-        if (i == n) return has_codec(v) ? CODEC_CHECK : NULL;
+        if (i == n && has_codec(v)) return CODEC_CHECK;
+        if (i == n + has_codec(v)) return has_tp(v) ? TP_CHECK : NULL;
         return i < n ? v->required->checks[i] : NULL;
     default: return v->required->known_limits[i];
     }
@@ -100,6 +108,25 @@ static void note_codec(kv_vf_seen *s, const kv_vf_derived *d)
         if (!json_is_true(json_object_get(observations, kv_vf_obs_name(d->cell->check, o)))) s->codec_disagrees = true;
 }
 
+/* A row of check tp: what went over the wire, or the witness of a refusal. */
+static void note_tp(kv_vf_seen *s, const kv_vf_derived *d, kv_verdict claimed)
+{
+    const json_t *proof = json_object_get(d->row, "proof"), *w = json_object_get(proof, "witness");
+    const char *code = kv_vf_string(d->row, "frontier_code");
+    if (code != NULL && strcmp(code, kv_frontier_name(KV_FRONTIER_X2)) == 0) {
+        s->shown++;
+        if (!json_is_object(w) || kv_vf_number(w, "shard_differs") != 0 ||
+            kv_vf_number(w, "shard_heads") >= kv_vf_number(w, "heads"))
+            s->tp_wrong = true;
+    }
+    if (claimed == KV_VERDICT_REFUSED || claimed == KV_VERDICT_FAILED || claimed == KV_VERDICT_UNPROVEN) return;
+    s->resharded++;
+    if (!json_is_true(json_object_get(proof, "wire_minimal")) ||
+        kv_vf_number(proof, "wire_bytes") != kv_vf_number(proof, "least_wire_bytes") ||
+        kv_vf_number(proof, "wire_bytes_back") != kv_vf_number(proof, "least_wire_bytes_back"))
+        s->tp_wrong = true;
+}
+
 void kv_vf_note_checks(kv_vf *v, const kv_vf_derived *d, kv_verdict claimed)
 {
     kv_vf_seen *s = &v->seen;
@@ -108,6 +135,7 @@ void kv_vf_note_checks(kv_vf *v, const kv_vf_derived *d, kv_verdict claimed)
     const json_t *proof = json_object_get(d->row, "proof"), *reference = json_object_get(proof, "reference_tokens");
     const json_t *tokens = json_object_get(json_object_get(d->row, "observations"), kv_obs_name(KV_OBS_TOKENS));
     const bool token = claimed == KV_VERDICT_EXACT_TOKEN, exact = token || claimed == KV_VERDICT_EXACT_BYTE;
+    if (d->cell->check == KV_VF_TP) note_tp(s, d, claimed);
     if (!exact && claimed != KV_VERDICT_NOT_EXACT) return;
     if (d->cell->check == KV_VF_CODEC || d->cell->check == KV_VF_ATTRIBUTION) {
         note_codec(s, d);
@@ -156,6 +184,7 @@ void kv_vf_checks(kv_vf *v)
         {"token_class_is_unread_padding", !s->class_is_not_padding},
         {"token_identical_means_padding_only", !s->differs_elsewhere},
         {CODEC_CHECK, !s->codec_disagrees},
+        {TP_CHECK, !s->tp_wrong},
         {"reference_sequence_not_degenerate", s->reference_varies || !s->has_tokens},
         {"claimed_vocabulary_exercised", claims_occur(v, "words")},
         {"claimed_frontier_codes_reached", claims_occur(v, "frontier_codes")},

@@ -125,6 +125,7 @@ typedef struct {
     const json_t *floors; /* or NULL */
     kv_vf_codec_section codec;
     kv_vf_study_section study;
+    kv_vf_tp_section tp;
     uint64_t part, parts; /* this certificate is part `part` (from 1) of `parts`; 1 of 1 for the whole */
 } kv_vf_campaign;
 
@@ -150,6 +151,8 @@ typedef struct {
     bool differs_elsewhere;    /* an EXACT_TOKEN row that differs in other than all of its unread padding */
     int64_t stored, studied;   /* rows of check codec and attribution; not among ran */
     bool measured;             /* one of them of at least one row of a head, or of a study */
+    int64_t resharded, shown;  /* rows of check tp that ran, and with a witness */
+    bool tp_wrong;             /* one of them sent more than the least, or has no witness */
     bool codec_disagrees;      /* one of them differs from its reference */
     bool check[KV_VF_CHECK_COUNT];
 } kv_vf_seen;
@@ -217,6 +220,13 @@ typedef struct {
     kv_vf_failures failures;
 } kv_vf;
 
+/* Sizes of a tp cell. */
+typedef struct {
+    int64_t heads, from;    /* split over ranks; source shards that take part */
+    kv_vf_bound one, whole; /* a source shard, the whole destination */
+    int64_t ranks, rounds, least[2];
+} kv_vf_tp_size;
+
 /* What the cell of a row derives. */
 typedef struct {
     const json_t *row;
@@ -231,6 +241,7 @@ typedef struct {
     const char *tail;
     int64_t payloads;      /* passed over each position */
     kv_vf_codec_size size; /* codec */
+    kv_vf_tp_size tp;
 } kv_vf_derived;
 
 /* Faults. `path` is a printf format for the JSON path; texts are copied. */
@@ -277,6 +288,12 @@ bool kv_vf_point_derive(const kv_vf *v, kv_vf_derived *d);
 void kv_vf_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
 void kv_vf_codec_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
 void kv_vf_study_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
+bool kv_vf_tp_section_read(kv_vf *v, const json_t *section);               /* kv_verify_tp.c; section may be NULL */
+uint32_t kv_vf_tp_find(const kv_vf *v, const json_t *row, kv_vf_point *p); /* place from 1, 0: no such cell */
+const char *kv_vf_tp_name(const kv_vf *v, uint64_t place);
+bool kv_vf_tp_derive(const kv_vf *v, kv_vf_derived *d);
+void kv_vf_tp_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
+void kv_vf_tp_witness(kv_vf *v, const kv_vf_derived *d); /* of a row that did not run */
 /* Whether proof.KEY of row i holds a value. Null or absent is an H3, null not in an UNPROVEN row. */
 bool kv_vf_present(kv_vf *v, const kv_vf_derived *d, const char *key, bool unproven);
 /* Tokens and logits of both sides, and the observation of them (H13). */

@@ -7,7 +7,7 @@
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
-static const char *const checks[] = {"attribution", "codec", "move", "pair"};
+static const char *const checks[] = {"attribution", "codec", "move", "pair", "tp"};
 static const char *const recipes[] = {
     "fp8", "int4-token", "kv1", "kv1-shared", "published-harness", "published-serving", "rotation"};
 static const char *const values[] = {"constant", "gaussian", "heavy-tailed", "k-like-1",
@@ -69,6 +69,7 @@ uint64_t kv_vf_point_count(const kv_vf *v, kv_vf_check check, size_t geometry)
     const kv_vf_study_section *s = &v->campaign.study;
     if (check == KV_VF_CODEC) return v->campaign.codec.places;
     if (check == KV_VF_MOVE) return v->campaign.codec.moves;
+    if (check == KV_VF_TP) return v->campaign.tp.n;
     return s->n_recipes * s->n_seeds * (s->n_cells + (uint64_t)layer_cells(v, geometry));
 }
 
@@ -220,10 +221,14 @@ bool kv_vf_point_find(kv_vf *v, const json_t *row, size_t i, kv_vf_check check, 
     int recipe = kv_vf_name_find(kv_vf_recipes, dst);
     uint32_t place = 0;
     kv_vf_point p = {0};
-    const bool present = check == KV_VF_ATTRIBUTION ? v->campaign.study.present : v->campaign.codec.present;
+    const bool present = check == KV_VF_ATTRIBUTION ? v->campaign.study.present
+                         : check == KV_VF_TP        ? v->campaign.tp.present
+                                                    : v->campaign.codec.present;
     if (!present) return undeclared(v, i, "check", "a check of the campaign", row);
     if ((uint64_t)geometry >= v->n_geometries) return undeclared(v, i, "geometry", "an index in geometries", row);
-    if (check == KV_VF_MOVE)
+    if (check == KV_VF_TP)
+        place = kv_vf_tp_find(v, row, &p);
+    else if (check == KV_VF_MOVE)
         place = find_move(v, row, &recipe, &p);
     else if (strcmp(src, KV_CERT_CANONICAL) == 0)
         place =
@@ -269,10 +274,11 @@ static const char *study_name(const kv_vf *v, size_t geometry, uint64_t place)
 
 void kv_vf_point_missing(kv_vf *v, kv_vf_check check, size_t geometry, uint64_t place)
 {
-    char text[160];
-    const char *recipe = check == KV_VF_CODEC  ? codec_name(&v->campaign.codec, place)
-                         : check == KV_VF_MOVE ? move_name(&v->campaign.codec, place)
-                                               : study_name(v, geometry, place);
+    char text[KV_VF_TP_KEY + 80];
+    const char *recipe = check == KV_VF_TP      ? kv_vf_tp_name(v, place)
+                         : check == KV_VF_CODEC ? codec_name(&v->campaign.codec, place)
+                         : check == KV_VF_MOVE  ? move_name(&v->campaign.codec, place)
+                                                : study_name(v, geometry, place);
     snprintf(text, sizeof text, "%s of %s at geometry %zu, cell %llu of it", checks[check], recipe, geometry,
              (unsigned long long)place);
     kv_vf_fault(v, KV_H15_CELL_MISSING, "$.rows", text, "no row");

@@ -5,7 +5,7 @@
 
 #include "certs/kv_cert_names.h"
 
-typedef enum { KV_VF_ATTRIBUTION, KV_VF_CODEC, KV_VF_MOVE, KV_VF_PAIR, KV_VF_CHECK_COUNT } kv_vf_check;
+typedef enum { KV_VF_ATTRIBUTION, KV_VF_CODEC, KV_VF_MOVE, KV_VF_PAIR, KV_VF_TP, KV_VF_CHECK_COUNT } kv_vf_check;
 const char *kv_vf_check_name(kv_vf_check check);
 /* False where no check has that name; name may be NULL. */
 bool kv_vf_check_parse(const char *name, kv_vf_check *out);
@@ -65,6 +65,23 @@ typedef struct {
     uint64_t *first; /* for each geometry, cells of the geometries before it */
 } kv_vf_study_section;
 
+#define KV_VF_TP_KEY 192
+
+/* A cell of check tp. */
+typedef struct {
+    char key[KV_VF_TP_KEY]; /* in the order of rows: pair_id, from, send, to */
+    size_t src, dst;
+    int64_t from, to;
+    int send;
+} kv_vf_tp_cell;
+
+typedef struct {
+    bool present;
+    kv_vf_tp_cell *cell; /* of a geometry, in row order */
+    size_t n, room;
+    int64_t chunk;
+} kv_vf_tp_section;
+
 /* What a cell of these checks is of. */
 typedef struct {
     kv_vf_recipe recipe;
@@ -72,6 +89,7 @@ typedef struct {
     int src, dst;            /* move: arrangements */
     int cell;                /* attribution; -1 a layer */
     size_t seed;             /* place among the section's */
+    const kv_vf_tp_cell *tp;
 } kv_vf_point;
 
 /* Sizes of a codec cell (kv_verify_codec.c). */

@@ -221,7 +221,8 @@ void kv_vf_token_leg(kv_vf *v, const kv_vf_derived *d, bool unproven)
 static void check_permutation(kv_vf *v, const kv_vf_derived *d, bool unproven)
 {
     proof p = {v, d, d->row, json_object_get(d->row, "proof"), d->i, unproven};
-    (void)kv_vf_want_text(v, KV_H3_PROOF_MISSING, at(&p, "kind"), KV_PROOF_EXHAUSTIVE,
+    (void)kv_vf_want_text(v, KV_H3_PROOF_MISSING, at(&p, "kind"),
+                          d->cell->check == KV_VF_TP ? KV_PROOF_TP : KV_PROOF_EXHAUSTIVE,
                           json_object_get(p.proof, "kind"));
     check_space(&p, d->g, d->bound);
     check_observations(&p, d->g, d->bound, d->tail);
@@ -243,7 +244,9 @@ void kv_vf_proof(kv_vf *v, const kv_vf_derived *d, bool unproven)
     case KV_VF_CODEC: kv_vf_codec_proof(v, d, unproven); return;
     case KV_VF_MOVE:
     case KV_VF_PAIR:
+    case KV_VF_TP:
     case KV_VF_CHECK_COUNT: break;
     }
     check_permutation(v, d, unproven);
+    if (d->cell->check == KV_VF_TP) kv_vf_tp_proof(v, d, unproven);
 }

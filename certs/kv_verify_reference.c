@@ -13,6 +13,11 @@ static kv_vf_reference *find(kv_vf *v, const kv_vf_derived *d)
     const kv_vf_cell *cell = d->cell;
     int64_t what[3] = {d->bound[0].first_head, d->bound[0].heads, 0};
     if (cell->check == KV_VF_PAIR) what[2] = v->layouts[cell->src].store == KV_VF_LATENT;
+    if (cell->check == KV_VF_TP) { /* all destination shards of that size */
+        what[0] = cell->point.tp->to;
+        what[1] = 0;
+        what[2] = v->layouts[cell->point.tp->src].store == KV_VF_LATENT;
+    }
     if (cell->check == KV_VF_CODEC) what[0] = cell->point.value;
     if (cell->check == KV_VF_MOVE) what[0] = (int64_t)cell->point.recipe;
     if (r->geometry != cell->geometry || r->check != cell->check) r->n = 0; /* rows come by check and geometry */

@@ -67,7 +67,7 @@ const char *kv_vf_obs_name(kv_vf_check check, int o)
 /* What a key of a proof says where the row did not run, or NULL where it does say that. */
 static const char *not_nothing(const char *key, const json_t *value)
 {
-    if (strcmp(key, "kind") == 0) return NULL;
+    if (strcmp(key, "kind") == 0 || strcmp(key, "witness") == 0) return NULL; /* kv_vf_tp_witness */
     if (strcmp(key, "lemmas") == 0) return json_array_size(value) == 0 ? NULL : "[]";
     if (strcmp(key, "value_preserving") == 0) return json_is_false(value) ? NULL : "false";
     return json_is_null(value) ? NULL : "null";
@@ -76,7 +76,7 @@ static const char *not_nothing(const char *key, const json_t *value)
 /* All observations, native bytes and proof parts are null, lemmas empty, the kind as given. */
 static void check_nothing_claimed(kv_vf *v, const derived *d, const char *kind)
 {
-    static const size_t proof_keys[KV_VF_CHECK_COUNT] = {15, 22, 21, 21};
+    static const size_t proof_keys[KV_VF_CHECK_COUNT] = {15, 22, 21, 21, 29};
     const json_t *observations = json_object_get(d->row, "observations"), *proof = json_object_get(d->row, "proof");
     const char *key;
     json_t *value;
@@ -102,6 +102,7 @@ static void check_nothing_claimed(kv_vf *v, const derived *d, const char *kind)
             kv_vf_fault(v, KV_H3_PROOF_MISSING, kv_vf_at(v, "$.rows[%zu].proof.%s", d->i, key), want,
                         kv_vf_show(value, actual));
     }
+    if (d->cell->check == KV_VF_TP) kv_vf_tp_witness(v, d);
     if (keys != proof_keys[d->cell->check])
         kv_vf_fault(v, KV_H3_PROOF_MISSING, row_path(v, d, "proof"), "every key of a proof", "fewer");
 }
@@ -174,7 +175,8 @@ static void check_ran(kv_vf *v, const derived *d, kv_verdict claimed)
 {
     int o[KV_OBS_COUNT];
     const kv_vf_check check = d->cell->check;
-    const bool unproven = claimed == KV_VERDICT_UNPROVEN, images = check == KV_VF_PAIR || check == KV_VF_MOVE;
+    const bool unproven = claimed == KV_VERDICT_UNPROVEN,
+               images = check == KV_VF_PAIR || check == KV_VF_MOVE || check == KV_VF_TP;
     const bool lossy = images ? d->bound[0].element != d->bound[1].element && d->g->tokens > 0 : true;
     const json_t *same = json_object_get(d->row, "same_image");
     for (int i = 0; i < KV_OBS_COUNT; i++) o[i] = observation(v, d, i);

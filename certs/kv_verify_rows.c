@@ -57,7 +57,7 @@ static bool find_cell(kv_vf *v, const json_t *row, size_t i, kv_vf_cell *out)
 {
     kv_vf_check check;
     if (!kv_vf_check_parse(kv_vf_string(row, "check"), &check))
-        return undeclared(v, i, "check", "attribution, codec, move or pair", row);
+        return undeclared(v, i, "check", "attribution, codec, move, pair or tp", row);
     return check == KV_VF_PAIR ? find_pair_cell(v, row, i, out) : kv_vf_point_find(v, row, i, check, out);
 }
 
@@ -222,8 +222,8 @@ static uint64_t pairs_wanted(const kv_vf *v)
 static uint64_t cells_wanted(const kv_vf *v)
 {
     uint64_t want = 0;
-    for (int k = 0; k < KV_VF_PAIR; k++)
-        for (size_t g = 0; g < v->n_geometries; g++) {
+    for (int k = 0; k < KV_VF_CHECK_COUNT; k++)
+        for (size_t g = 0; k != KV_VF_PAIR && g < v->n_geometries; g++) {
             const kv_vf_check check = (kv_vf_check)k;
             const uint64_t n = kv_vf_point_count(v, check, g);
             if (v->campaign.parts == 1) want += n;
@@ -268,6 +268,7 @@ void kv_vf_missing(kv_vf *v)
     char text[64];
     for (int k = 0; k < KV_VF_PAIR; k++) missing_points(v, (kv_vf_check)k, most, &listed);
     missing_pairs(v, most, &listed);
+    missing_points(v, KV_VF_TP, most, &listed);
     if (missing <= listed) return;
     snprintf(text, sizeof text, "%llu further cells", (unsigned long long)(missing - listed));
     kv_vf_fault(v, KV_H15_CELL_MISSING, "$.rows", text, "no row");

@@ -241,5 +241,6 @@ static bool read_study(kv_vf *v, const json_t *o)
 bool kv_vf_sections(kv_vf *v, const json_t *spec)
 {
     const bool codec = read_codec(v, json_object_get(spec, "codec"));
-    return read_study(v, json_object_get(spec, "attribution")) && codec;
+    const bool tp = kv_vf_tp_section_read(v, json_object_get(spec, "tp"));
+    return read_study(v, json_object_get(spec, "attribution")) && codec && tp;
 }

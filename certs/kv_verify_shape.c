@@ -61,28 +61,40 @@ static const shape s_detail[] = {{"conversion", STR, 0, 0, NULL},
                                  {"values_preserved", BOOL, 0, 0, NULL},
                                  {"worst_relative_error_ppm", NAT | NUL, 0, 0, NULL},
                                  {NULL, 0, 0, 0, NULL}};
-static const shape s_proof[] = {{"kind", STR, OPTIONAL, 0, NULL},
-                                {"unit_layers", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"layers", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"positions_checked", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"positions_total", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"source_positions_checked", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"source_positions_total", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"source_bijective", BOOL | NUL, OPTIONAL, 0, NULL},
-                                {"dest_bijective", BOOL | NUL, OPTIONAL, 0, NULL},
-                                {"source_padding_positions", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"dest_padding_positions", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"unread_padding_positions", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"roundtrip_diff_positions", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"gather_payloads", NAT | NUL, OPTIONAL, 0, NULL},
-                                {"gather_agrees", BOOL | NUL, OPTIONAL, 0, NULL},
-                                {"decoded_tokens", ARR | NUL, OPTIONAL, NAT, NULL},
-                                {"reference_tokens", ARR | NUL, OPTIONAL, NAT, NULL},
-                                {"logits_digest", STR | NUL, OPTIONAL, 0, NULL},
-                                {"reference_logits_digest", STR | NUL, OPTIONAL, 0, NULL},
-                                {"lemmas", ARR, OPTIONAL, STR, NULL},
-                                {"detail", OBJ | NUL, OPTIONAL, 0, s_detail},
-                                {NULL, 0, 0, 0, NULL}};
+/* What the proof of a pair holds. */
+#define PAIR_PROOF                                                                                                     \
+    {"kind", STR, OPTIONAL, 0, NULL}, {"unit_layers", NAT | NUL, OPTIONAL, 0, NULL},                                   \
+        {"layers", NAT | NUL, OPTIONAL, 0, NULL}, {"positions_checked", NAT | NUL, OPTIONAL, 0, NULL},                 \
+        {"positions_total", NAT | NUL, OPTIONAL, 0, NULL}, {"source_positions_checked", NAT | NUL, OPTIONAL, 0, NULL}, \
+        {"source_positions_total", NAT | NUL, OPTIONAL, 0, NULL}, {"source_bijective", BOOL | NUL, OPTIONAL, 0, NULL}, \
+        {"dest_bijective", BOOL | NUL, OPTIONAL, 0, NULL}, {"source_padding_positions", NAT | NUL, OPTIONAL, 0, NULL}, \
+        {"dest_padding_positions", NAT | NUL, OPTIONAL, 0, NULL},                                                      \
+        {"unread_padding_positions", NAT | NUL, OPTIONAL, 0, NULL},                                                    \
+        {"roundtrip_diff_positions", NAT | NUL, OPTIONAL, 0, NULL}, {"gather_payloads", NAT | NUL, OPTIONAL, 0, NULL}, \
+        {"gather_agrees", BOOL | NUL, OPTIONAL, 0, NULL}, {"decoded_tokens", ARR | NUL, OPTIONAL, NAT, NULL},          \
+        {"reference_tokens", ARR | NUL, OPTIONAL, NAT, NULL}, {"logits_digest", STR | NUL, OPTIONAL, 0, NULL},         \
+        {"reference_logits_digest", STR | NUL, OPTIONAL, 0, NULL}, {"lemmas", ARR, OPTIONAL, STR, NULL},               \
+    {                                                                                                                  \
+        "detail", OBJ | NUL, OPTIONAL, 0, s_detail                                                                     \
+    }
+static const shape s_proof[] = {PAIR_PROOF, {NULL, 0, 0, 0, NULL}};
+static const shape s_witness[] = {{"shard_heads", NAT, 0, 0, NULL},
+                                  {"heads", NAT, 0, 0, NULL},
+                                  {"whole_positions", NAT, 0, 0, NULL},
+                                  {"whole_differs", NAT, 0, 0, NULL},
+                                  {"shard_positions", NAT, 0, 0, NULL},
+                                  {"shard_differs", NAT, 0, 0, NULL},
+                                  {NULL, 0, 0, 0, NULL}};
+static const shape s_tp_proof[] = {PAIR_PROOF,
+                                   {"ranks", NAT | NUL, OPTIONAL, 0, NULL},
+                                   {"rounds", NAT | NUL, OPTIONAL, 0, NULL},
+                                   {"wire_bytes", NAT | NUL, OPTIONAL, 0, NULL},
+                                   {"least_wire_bytes", NAT | NUL, OPTIONAL, 0, NULL},
+                                   {"wire_bytes_back", NAT | NUL, OPTIONAL, 0, NULL},
+                                   {"least_wire_bytes_back", NAT | NUL, OPTIONAL, 0, NULL},
+                                   {"wire_minimal", BOOL | NUL, OPTIONAL, 0, NULL},
+                                   {"witness", OBJ | NUL, OPTIONAL, 0, s_witness},
+                                   {NULL, 0, 0, 0, NULL}};
 static const shape s_codec_observations[] = {{"store_agrees_with_reference", BOOL | NUL, OPTIONAL, 0, NULL},
                                              {"slot_roundtrip_byte_identical", BOOL | NUL, OPTIONAL, 0, NULL},
                                              {"decode_agrees_with_reference", BOOL | NUL, OPTIONAL, 0, NULL},
@@ -149,6 +161,7 @@ static const shape s_study_proof[] = {{"kind", STR, OPTIONAL, 0, NULL},
         }                                                                                                              \
     }
 static const shape s_row[] = ROW_OF(s_observations, s_proof); /* of checks pair and move */
+static const shape s_tp_row[] = ROW_OF(s_observations, s_tp_proof);
 static const shape s_codec_row[] = ROW_OF(s_codec_observations, s_codec_proof);
 static const shape s_study_row[] = ROW_OF(s_study_observations, s_study_proof);
 static const shape s_control[] = {{"name", STR, 0, 0, NULL},         {"expected_guard", STR, 0, 0, NULL},
@@ -218,6 +231,7 @@ static const shape s_run[] = {{"source", OBJ, OPEN, 0, s_source},
                               {"failures", ARR, 0, OBJ, s_failure},
                               {"started", STR, 0, 0, NULL},
                               {"elapsed_ms", NAT, 0, 0, NULL},
+                              {"transports_why", ARR, OPTIONAL, STR, NULL},
                               {"differences", ARR, OPTIONAL, OBJ, s_difference},
                               {NULL, 0, 0, 0, NULL}};
 static const shape s_signature[] = {{"alg", STR, 0, 0, NULL},
@@ -352,7 +366,7 @@ static void check_unknown(walk *w, const json_t *o, const shape *keys)
 /* The keys of a row are those of its check. */
 static const shape *row_keys(const json_t *row)
 {
-    static const shape *const of[KV_VF_CHECK_COUNT] = {s_study_row, s_codec_row, s_row, s_row};
+    static const shape *const of[KV_VF_CHECK_COUNT] = {s_study_row, s_codec_row, s_row, s_row, s_tp_row};
     kv_vf_check check;
     return kv_vf_check_parse(kv_vf_string(row, "check"), &check) ? of[check] : s_row;
 }

@@ -174,7 +174,8 @@ static bool select_pairs(kv_vf *v, bool published)
 static bool read_pairs(kv_vf *v, const json_t *pairs)
 {
     const char *word = json_string_value(pairs);
-    if (pairs == NULL && (v->campaign.codec.present || v->campaign.study.present)) return true; /* the codec alone */
+    if (pairs == NULL && (v->campaign.codec.present || v->campaign.study.present || v->campaign.tp.present))
+        return true; /* these alone */
     if (json_is_array(pairs) && json_array_size(pairs) > 0) return read_pair_list(v, pairs);
     if (word != NULL && strcmp(word, "all-ordered") == 0) return select_pairs(v, false);
     if (word != NULL && strcmp(word, "published") == 0) return select_pairs(v, true);
@@ -320,9 +321,9 @@ static void check_identity(kv_vf *v, const json_t *campaign, const json_t *spec)
 
 bool kv_vf_spec(kv_vf *v)
 {
-    static const char *const keys[] = {"schema", "name",   "select", "pairs",       "geometries",
-                                       "tail",   "values", "seed",   "claims",      "floors",
-                                       "expect", "part",   "codec",  "attribution", NULL};
+    static const char *const keys[] = {"schema", "name",        "select", "pairs",  "geometries", "tail",
+                                       "values", "seed",        "claims", "floors", "expect",     "part",
+                                       "codec",  "attribution", "tp",     NULL};
     const json_t *campaign = json_object_get(v->doc, "campaign"), *spec = json_object_get(campaign, "spec");
     check_identity(v, campaign, spec);
     bool good = only_keys(v, spec, keys);

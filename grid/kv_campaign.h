@@ -34,7 +34,7 @@ typedef struct {
     int32_t check;    /* kv_check */
     int32_t src, dst; /* pair: indices in the catalogue; others: src is the number of the point in the section */
     int32_t geometry; /* index in geometries */
-    int32_t tail;     /* kv_tail; others than pair: the campaign's first */
+    int32_t tail;     /* kv_tail; tp: the campaign's first by name; others: its first as given */
 } kv_cell;
 
 typedef struct {

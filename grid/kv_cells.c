@@ -213,11 +213,13 @@ static uint64_t point_number(kv_check k, uint64_t place)
 
 static void fill_points(kv_campaign *c, kv_check k)
 {
+    kv_tail tails[KV_TAIL_COUNT] = {c->tails[0]};
+    if (k == KV_CHECK_TP) sort_tails(c, tails);
     uint64_t place = 0;
     for (size_t g = 0; g < c->n_geometries; g++)
         for (size_t i = 0, n = points_of(c, k, g); i < n; i++, place++)
             if (in_part(c, point_number(k, place)))
-                c->cells[c->n_cells++] = (kv_cell){(int32_t)k, (int32_t)i, 0, (int32_t)g, (int32_t)c->tails[0]};
+                c->cells[c->n_cells++] = (kv_cell){(int32_t)k, (int32_t)i, 0, (int32_t)g, (int32_t)tails[0]};
 }
 
 /* Cells of all checks but "pair". */

@@ -65,14 +65,17 @@ static kv_rc make_move(const kv_campaign *c, const kv_shard_point *p, const kv_g
 {
     const kv_layout *a = c->catalogue.item[p->src], *b = c->catalogue.item[p->dst];
     const kv_elem ea = kv_layout_element(a, g), eb = kv_layout_element(b, g);
+    kv_tail tail = c->tails[0];
+    for (size_t i = 1; i < c->n_tails; i++) /* as kv_cells_expand gives the cells of this check */
+        if (strcmp(kv_tail_name(c->tails[i]), kv_tail_name(tail)) < 0) tail = c->tails[i];
     *m = (move){.p = p, .side = {a, b}, .heads = a->store == KV_STORE_LATENT ? 1 : g->kv_heads};
     m->spec = (kv_tp_spec){.layout = {a, b},
                            .stored = {stored_of(c, p->src), stored_of(c, p->dst)},
                            .tp = {p->from, p->to},
                            .g = g,
                            .seed = c->seed,
-                           .stale = kv_tail_stale_bits(c->tails[0], ea),
-                           .fill = {kv_tail_fill_bits(c->tails[0], ea), kv_tail_fill_bits(c->tails[0], eb)},
+                           .stale = kv_tail_stale_bits(tail, ea),
+                           .fill = {kv_tail_fill_bits(tail, ea), kv_tail_fill_bits(tail, eb)},
                            .payloads = kv_campaign_payloads(c, g),
                            .exhaustive = c->exhaustive,
                            .hash = &blake2b};
