@@ -14,6 +14,7 @@ device, or --require is not met.
 """
 import argparse
 import collections
+import copy
 import datetime
 import hashlib
 import itertools
@@ -37,7 +38,7 @@ DID_NOT_RUN = ("REFUSED", "UNPROVEN", "FAILED")
 CODES = ("X1_LATENT_KV", "X2_HEAD_GATHER", "X4_GEOMETRY_UNREPRESENTABLE")
 WORDS = ("axis_permute head_dedupe head_dim_devectorize head_dim_revectorize head_dim_vectorize head_order_transpose "
          "head_replicate kv_merge kv_move kv_split layer_merge layer_move layer_split page_pad page_remap reblock requantize "
-         "token_devectorize token_revectorize token_vectorize v_axis_permute v_dim_transpose view_reinterpret").split()
+         "token_devectorize token_revectorize token_vectorize tp_reshard v_axis_permute v_dim_transpose view_reinterpret").split()
 LEMMAS = ("each_element_once index_forward_of_inverse index_inverse_of_forward odometer_is_successor "
           "padding_is_the_complement").split()
 ERROR_CLASSES = ("device", "internal", "io", "memory")
@@ -45,7 +46,9 @@ ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "fp8_e4m3": 1}
 FORWARD, IDENTICAL, DIFF, TOKENS = OBSERVATIONS = (
     "forward_reproduces_target", "roundtrip_byte_identical", "roundtrip_diff_is_exactly_unread_padding", "tokens_identical")
 # Of the codec's rows (docs/codec-rows.md). Names in the order of their bytes, which is the order of rows.
-CHECKS = ("attribution", "codec", "move", "pair")
+CHECKS = ("attribution", "codec", "move", "pair", "tp")
+POINT_CHECKS = ("attribution", "codec", "move", "tp")  # whose cells are counted by place
+SENDS = ("chunks", "layers", "shard", "whole")
 STORE_OBSERVATIONS = ("store_agrees_with_reference", "slot_roundtrip_byte_identical", "decode_agrees_with_reference", TOKENS)
 STUDY_OBSERVATIONS = ("identity_changes_nothing", "variants_agree", "logits_are_finite", "top1_identical")
 RECIPES = ("fp8", "int4-token", "kv1", "kv1-shared", "published-harness", "published-serving", "rotation")
@@ -258,8 +261,12 @@ STUDY_PROOF = {"kind?": "s", **fields("sz", "accept? base_logits_digest? logits_
                **fields("nz", "passages? top1_ppm? k_overflow_blocks? v_overflow_blocks?"),
                **fields("n-z", "base_nll_nano? nll_nano? ppl_change_ppm? kl_nano? k_error_ppm? v_error_ppm?"),
                "per_passage?": ("lz", ("o", {**fields("n-z", "ppl_change_ppm kl_nano"), "top1_ppm": "nz"}))}
-PROOFS = {"attribution": STUDY_PROOF, "codec": STORE_PROOF, "move": PROOF, "pair": PROOF}
-OBSERVED = {"attribution": STUDY_OBSERVATIONS, "codec": STORE_OBSERVATIONS, "move": OBSERVATIONS, "pair": OBSERVATIONS}
+WITNESS = fields("n", "shard_heads heads whole_positions whole_differs shard_positions shard_differs")
+TP_PROOF = {**PROOF, **fields("nz", "ranks? rounds? wire_bytes? least_wire_bytes? wire_bytes_back? least_wire_bytes_back?"),
+            "wire_minimal?": "bz", "witness?": ("oz", WITNESS)}
+PROOFS = {"attribution": STUDY_PROOF, "codec": STORE_PROOF, "move": PROOF, "pair": PROOF, "tp": TP_PROOF}
+OBSERVED = {"attribution": STUDY_OBSERVATIONS, "codec": STORE_OBSERVATIONS, "move": OBSERVATIONS, "pair": OBSERVATIONS,
+            "tp": OBSERVATIONS}
 ROW = {**fields("s", "check pair_id src dst verdict"), "geometry": "n", "params": ("o", {"*": "a"}), "same_image": "b",
        **fields("sz", "error_class frontier_code frontier_reason"), "transformations": ("l", "s"),
        "native_bytes": ("o", fields("nz", "src dst")),
@@ -952,7 +959,9 @@ class CodecRows:
         layers = min(self.geometries[index].layers, STUDY_LAYERS) if check == "attribution" else 0
         if (check, layers) not in self.point_cache:
             points = []
-            if check != "attribution":
+            if check == "tp":
+                points = self.tp or []
+            elif check != "attribution":
                 points = self.codec[check] if self.codec else []
             elif self.study:
                 cells = set(self.study["cells"]) - {"layers"}
@@ -977,7 +986,7 @@ class CodecRows:
 
     def point_cell(self, row, path):
         check, index = row["check"], row["geometry"]
-        if (self.study if check == "attribution" else self.codec) is None:
+        if {"attribution": self.study, "tp": self.tp}.get(check, self.codec) is None:
             self.fault(11, path + "check", "a check of the campaign", check)
             return None
         if index >= len(self.geometries):
@@ -993,7 +1002,8 @@ class CodecRows:
             self.fault(11, path + "pair_id", "a cell of this part of the campaign", row["pair_id"])
             return None
         cell = Cell(check, index, self.geometries[index], (check, index, place))
-        {"codec": self.codec_cell, "move": self.move_cell, "attribution": self.study_cell}[check](cell, row)
+        {"codec": self.codec_cell, "move": self.move_cell, "attribution": self.study_cell,
+         "tp": self.tp_cell}[check](cell, row)
         return cell
 
     def codec_cell(self, cell, row):
@@ -1179,10 +1189,138 @@ class CodecRows:
             self.fault(code, here[:-1], "changes of 0, top-1 of 1000000 and the base run's likelihood", "others")
 
 
+class TpRows:
+    """The part of the verifier that docs/tp-rows.md is about."""
+
+    def tp_section(self, given):
+        section = self.section("tp", given, ("pairs", "sizes", "sends", "chunk", "stored"), ("pairs", "sizes"))
+        whole = sorted(name for name, layout in self.layouts.items() if layout.tp[0] == 1)
+        is_whole = lambda name: isinstance(name, str) and name in whole
+        sizes = section.get("sizes")
+        if (not isinstance(sizes, list) or not 1 <= len(sizes) <= 64 or len(set(map(str, sizes))) != len(sizes)
+                or any(kind_of(s) != "n" or not 1 <= s <= 64 for s in sizes)):
+            self.malformed("tp.sizes", "different numbers from 1 to 64", sizes)
+            sizes = []
+        sends = self.name_list("tp", section, "sends", SENDS, ("whole",))
+        self.chunk = self.number_in("tp", section, "chunk", 16, 1, 1 << 40)
+        if "chunk" in section and "chunks" not in sends:
+            self.malformed("tp.chunk", "no such key where no chunks are sent", section["chunk"])
+        stored = section.get("stored", {})
+        if (not isinstance(stored, dict) or "stored" in section and not stored
+                or not all(is_whole(name) for pair in stored.items() for name in pair)):
+            self.malformed("tp.stored", "layouts by the names of layouts", stored)
+        pairs = section.get("pairs")
+        if pairs == "all-ordered":
+            pairs = [[s, d] for s in whole for d in whole]
+        elif (not isinstance(pairs, list) or not pairs
+              or any(not isinstance(p, list) or len(p) != 2 or not all(map(is_whole, p)) for p in pairs)
+              or len(set(map(tuple, pairs))) != len(pairs)):
+            self.malformed("tp.pairs", "all-ordered, or pairs of layouts that are no shards, each once", pairs)
+            pairs = []
+        cells = [("%s->%s" % (s, d), {"from": str(p), "send": send, "to": str(q)}) for s, d in pairs for p in sizes
+                 for q in sizes for send in sends if (q == 1 < p if send == "shard" else s != d or p != q)]
+        if len(cells) > 32768:
+            self.malformed("tp.pairs", "at most 32768 cells a geometry", len(cells))
+            return []
+        if set(sends) != {params["send"] for _, params in cells} and pairs and sizes:
+            self.malformed("tp.sends", "ways that a cell is sent in", sends)
+        return sorted(cells, key=lambda cell: (cell[0].encode(), canonical(cell[1])))
+
+    def shard_of(self, layout, size, g, layers):
+        shard = copy.copy(layout)
+        shard.tp = (size, 0)
+        return Bound(shard, g, layers)
+
+    def tp_cell(self, cell, row):
+        g, whole, params = cell.g, [self.layouts[row["src"]], self.layouts[row["dst"]]], row["params"]
+        sizes, one = [int(params["from"]), int(params["to"])], params["send"] == "shard"
+        layers = g.layers if any(layout.has("L") for layout in whole) else 1
+        full = [self.bound(layout, cell.index, layers) for layout in whole]
+        shards = [self.shard_of(layout, size, g, layers) for layout, size in zip(whole, sizes)]
+        latent = whole[0].kv == "latent"
+        heads = 1 if latent else g.heads
+        cell.tail, cell.payloads, cell.reference = self.tails[0], self.payloads(g), (sizes[1], latent)
+        cell.heads, cell.one, cell.whole = heads, shards[0], full[1]
+        exist = [shard.held is not None for shard in shards]
+        # the heads that each rank of each size holds
+        held = [[set(range(r * heads // s, max((r + 1) * heads // s, r * heads // s + 1))) for r in range(s)] for s in sizes]
+        if frontier_of(full[0], full[1]) == "X1_LATENT_KV":
+            cell.code = "X1_LATENT_KV"
+        elif not (shards[0].exists and shards[1].exists):
+            cell.code = "X4_GEOMETRY_UNREPRESENTABLE"
+        elif one and len(held[0][0]) != heads:
+            cell.code = "X2_HEAD_GATHER"
+        if cell.code in ("X1_LATENT_KV", "X2_HEAD_GATHER") or not all(exist):
+            cell.too_large = full[1].exists and full[1].too_large
+            return
+        if one:
+            sizes[0], held[0] = 1, held[0][:1]
+        more = {word for word, holds in (("tp_reshard", len(held[0][0]) != len(held[1][0])), ("head_replicate", sizes[1] > heads),
+                                         ("head_dedupe", sizes[0] > heads)) if holds}
+        cell.words = sorted(set(words_of(full[0], full[1], g)) - ({"view_reinterpret"} if more else set()) | more)
+        if cell.code is not None:
+            return
+        for shard, size in zip(shards, sizes):
+            shard.native, shard.elements = shard.native * size, shard.elements * size
+            cell.too_large |= shard.too_large or shard.native > INT_LIMIT
+        cell.a, cell.b, cell.ranks = shards[0], shards[1], max(sizes)
+        head = g.layers * g.tokens * (g.dim if latent else g.dim + g.dim_v) * min(shard.bytes for shard in shards)
+        lacking = lambda src, dst: sum(len(has - (src[r] if r < len(src) else set())) for r, has in enumerate(dst))
+        cell.least = head * lacking(held[0], held[1]), head * lacking(held[1], held[0])
+        cell.rounds = {"layers": layers, "chunks": self.chunk_rounds(g.tokens, whole[0].block or 1)}.get(params["send"], 1)
+
+    def chunk_rounds(self, tokens, block):
+        """Chunks that complete a page which was not sent before."""
+        sent, rounds = 0, 0
+        for here in range(self.chunk, tokens + self.chunk, self.chunk) if tokens // self.chunk < 10 ** 6 else ():
+            ready = tokens if here >= tokens else here // block * block
+            rounds, sent = rounds + (ready > sent), ready
+        return rounds if tokens // self.chunk < 10 ** 6 else min(-(-tokens // self.chunk),
+                                                                 (tokens - 1) // self.chunk * self.chunk // block + 1)
+
+    def tp_proof(self, row, proof, path, seen, cell, unproven):
+        here, present = path + "proof.", self.presence(proof, path + "proof.", unproven)
+        if self.presence(proof, here, False)("ranks"):
+            self.want(4, here + "ranks", cell.ranks, proof["ranks"])
+        there, back = cell.least
+        for key, number in (("rounds", cell.rounds), ("wire_bytes", there), ("least_wire_bytes", there),
+                            ("wire_bytes_back", back), ("least_wire_bytes_back", back), ("wire_minimal", True)):
+            if present(key):
+                self.want(4, here + key, number, proof[key])
+        self.want(3, here + "witness", None, proof.get("witness", "missing"))
+        self.proof(row, proof, path, seen, cell, unproven)
+
+    def tp_witness(self, row, proof, path, cell):
+        here, witness = path + "proof.witness", proof.get("witness", "missing")
+        if cell.code != "X2_HEAD_GATHER":
+            self.want(3, here, None, witness)
+            return
+        if not isinstance(witness, dict):
+            self.fault(3, here, "two caches that have the same shard", witness)
+            return
+        heads, whole = len(range(cell.one.held[1])), cell.whole
+        for key, number in (("shard_heads", heads), ("heads", cell.heads), ("whole_positions", whole.native),
+                            ("shard_positions", cell.one.native), ("shard_differs", 0)):
+            self.want(4, here + "." + key, number, witness[key])
+        most = whole.elements // cell.heads * (cell.heads - heads)  # the shard's own heads do not differ
+        if witness["whole_differs"] > most or witness["whole_differs"] == 0 and cell.g.tokens > 0:
+            self.fault(4, here + ".whole_differs", "positions of the heads that the shard lacks", witness["whole_differs"])
+
+    def note_tp(self, row, proof):
+        witness = proof.get("witness")
+        if row["frontier_code"] == "X2_HEAD_GATHER":
+            self.shown_rows += 1
+            self.tp_wrong |= not witness or witness["shard_differs"] != 0 or witness["shard_heads"] >= witness["heads"]
+        if row["verdict"] not in DID_NOT_RUN:
+            self.resharded_rows += 1
+            self.tp_wrong |= (proof.get("wire_minimal") is not True or proof.get("wire_bytes") != proof.get("least_wire_bytes")
+                              or proof.get("wire_bytes_back") != proof.get("least_wire_bytes_back"))
+
+
 # ---- the verifier ----------------------------------------------------------------------------------
 
 
-class Verifier(CodecRows):
+class Verifier(CodecRows, TpRows):
     def __init__(self, trusted, required=None, check_signature=openssl_verify):
         self.trusted, self.required, self.check_signature = trusted, required or REQUIRED, check_signature
         self.faults, self.signature_checked = [], True
@@ -1293,11 +1431,16 @@ class Verifier(CodecRows):
     def has_codec(self):
         return bool({"codec", "attribution"} & set(self.doc["campaign"]["spec"]))
 
+    def has_tp(self):
+        return "tp" in self.doc["campaign"]["spec"]
+
     def guards(self):
         for kind, flag in (("controls", "passed"), ("checks", "passed"), ("known_limits", "demonstrated")):
             names, seen = list(self.required[kind]), set()
             if kind == "checks" and self.has_codec():
                 names.append("codec_agrees")
+            if kind == "checks" and self.has_tp():
+                names.append("tp_wire_is_minimal")
             for i, entry in enumerate(self.doc[kind]):
                 path, name = "$.%s[%d]." % (kind, i), entry["name"]
                 self.want(9, path + flag, True, entry[flag])
@@ -1328,6 +1471,7 @@ class Verifier(CodecRows):
         held = lambda name: next((entry["passed"] for entry in self.doc["controls"] if entry["name"] == name), False)
         holds = {
             "codec_agrees": not self.codec_disagrees,
+            "tp_wire_is_minimal": not self.tp_wrong,
             "token_class_is_unread_padding": not self.class_is_not_padding,
             "token_identical_means_padding_only": not self.differs_elsewhere,
             "reference_sequence_not_degenerate": self.reference_varies or not self.has_tokens,
@@ -1360,6 +1504,11 @@ class Verifier(CodecRows):
                                    % (self.stored_rows, self.studied_rows))
             wanted["does_not_hold"].append("That a loss measured on made-up rows or on the small model is that of any language "
                                            "model.")
+        if self.has_tp():
+            wanted["holds"].append("In %d tp rows shards were moved between ranks, and each rank received what it lacked and no "
+                                   "more; %d refusals show two caches that have the same shard."
+                                   % (self.resharded_rows, self.shown_rows))
+            wanted["does_not_hold"].append("That an engine's own transfer between tensor-parallel sizes sends these bytes.")
         for key, lines in wanted.items():
             self.want(10, "$.boundary." + key, lines, self.doc["boundary"][key])
 
@@ -1398,7 +1547,7 @@ class Verifier(CodecRows):
             self.malformed("name", "a text", spec.get("name"))
         digests = {entry["name"]: entry["digest"] for entry in self.doc["catalogue"]}
         self.want(11, "$.campaign.digest", digest({"layouts": digests, "spec": spec}), campaign["digest"])
-        known = "schema name select pairs geometries tail values seed claims floors expect part codec attribution".split()
+        known = "schema name select pairs geometries tail values seed claims floors expect part codec attribution tp".split()
         for key in spec:
             if key not in known:
                 self.malformed(key[:64], "no such key", spec[key])
@@ -1422,8 +1571,9 @@ class Verifier(CodecRows):
         self.select(spec)
         self.codec = self.codec_section(spec["codec"]) if "codec" in spec else None
         self.study = self.study_section(spec["attribution"]) if "attribution" in spec else None
-        if self.has_codec() and "pairs" not in spec:
-            self.pairs = set()  # the codec alone
+        self.tp = self.tp_section(spec["tp"]) if "tp" in spec else None
+        if (self.has_codec() or self.has_tp()) and "pairs" not in spec:
+            self.pairs = set()  # these alone
         else:
             self.pair_selection(spec.get("pairs"))
         self.tail_selection(spec.get("tail", "stale"))
@@ -1638,7 +1788,8 @@ class Verifier(CodecRows):
         self.ran_rows = self.decoded_rows = 0
         self.has_tokens = self.reference_varies = self.class_is_not_padding = self.differs_elsewhere = False
         self.stored_rows = self.studied_rows = 0
-        self.measured = self.codec_disagrees = False
+        self.measured = self.codec_disagrees = self.tp_wrong = False
+        self.resharded_rows = self.shown_rows = 0
         self.bases, self.bases_at, self.made_checks = {}, None, set()
         self.point_cache, self.points_before = {}, {}
         last, misplaced, bound_at = None, False, None
@@ -1671,11 +1822,11 @@ class Verifier(CodecRows):
         absent, missing, listed = self.absent_cells(), -len(self.cells), 0
         if self.parts == 1:
             missing += len(self.pairs) * len(self.geometries) * len(self.tails)
-            missing += sum(len(self.points(check, i)) for check in CHECKS[:3] for i in range(len(self.geometries)))
+            missing += sum(len(self.points(check, i)) for check in POINT_CHECKS for i in range(len(self.geometries)))
         else:
             missing += sum(self.in_part(i, s, d, tail) for i in range(len(self.geometries)) for s, d in self.pairs
                            for tail in self.tails)
-            missing += sum(self.point_in_part(check, i, place) for check in CHECKS[:3] for i in range(len(self.geometries))
+            missing += sum(self.point_in_part(check, i, place) for check in POINT_CHECKS for i in range(len(self.geometries))
                            for place in range(len(self.points(check, i))))
         while listed < min(missing, 100):
             self.fault(15, "$.rows", next(absent), "no row")
@@ -1685,7 +1836,7 @@ class Verifier(CodecRows):
 
     def absent_cells(self):
         """Names the cells without a row, and notes that one of them might have been exact."""
-        for check in CHECKS[:3]:
+        for check in POINT_CHECKS:
             for i in range(len(self.geometries)):
                 for place, point in enumerate(self.points(check, i)):
                     if (check, i, place) not in self.cells and self.point_in_part(check, i, place):
@@ -1770,7 +1921,7 @@ class Verifier(CodecRows):
                     self.told[failure_key(row)] -= 1  # two rows need two entries
                 else:
                     self.fault(10, "$.run.failures", "an entry for each FAILED row", row["pair_id"])
-                self.nothing_claimed(row, path, "failed")
+                self.nothing_claimed(row, path, "failed", cell)
             else:
                 self.ran(row, path, cell)
         elif self.want(14, path + "verdict", "REFUSED", row["verdict"]):
@@ -1778,7 +1929,7 @@ class Verifier(CodecRows):
             if not row["frontier_reason"]:
                 self.fault(14, path + "frontier_reason", "a reason", row["frontier_reason"])
             self.want(2, path + "error_class", None, row["error_class"])
-            self.nothing_claimed(row, path, "frontier")
+            self.nothing_claimed(row, path, "frontier", cell)
 
     def count(self, row, cell):
         proof, verdict = row.get("proof") or {}, row["verdict"]
@@ -1805,6 +1956,8 @@ class Verifier(CodecRows):
 
     def note_checks(self, row, cell):
         proof, token, a, g = row.get("proof") or {}, row["verdict"] == "EXACT_TOKEN", cell.a, cell.g
+        if cell.check == "tp":
+            self.note_tp(row, proof)
         if row["verdict"] in DID_NOT_RUN:
             return
         if cell.check in ("codec", "attribution"):
@@ -1827,14 +1980,18 @@ class Verifier(CodecRows):
         self.class_is_not_padding |= token != (unread > 0 and cell.tail != "zero")
         self.differs_elsewhere |= token and (proof.get("roundtrip_diff_positions") != unread or unread == 0)
 
-    def nothing_claimed(self, row, path, kind):
+    def nothing_claimed(self, row, path, kind, cell):
         for o in OBSERVED[row["check"]]:
             self.want(2, path + "observations." + o, None, row["observations"].get(o, "missing"))
         for side in ("src", "dst"):
             self.want(4, path + "native_bytes." + side, None, row["native_bytes"][side])
         self.want(2, path + "same_image", False, row["same_image"])
         proof = row.get("proof") or {}
+        if cell.check == "tp":
+            self.tp_witness(row, proof, path, cell)
         for key in PROOFS[row["check"]]:
+            if key == "witness?":
+                continue
             expected = {"kind": kind, "lemmas": [], "value_preserving": False}.get(key[:-1])
             self.want(3, path + "proof." + key[:-1], expected, proof.get(key[:-1], "missing"))
 
@@ -1859,7 +2016,7 @@ class Verifier(CodecRows):
         elif check == "attribution":
             self.study_proof(row, proof, path, seen, cell, unproven)
         else:
-            (self.proof if images else self.store_proof)(row, proof, path, seen, cell, unproven)
+            (self.tp_proof if check == "tp" else self.proof if images else self.store_proof)(row, proof, path, seen, cell, unproven)
             for key in ("decoded_tokens", "reference_tokens", "logits_digest", "reference_logits_digest"):
                 if key not in proof:
                     self.fault(3, path + "proof." + key, "a value", "missing")
@@ -1880,7 +2037,8 @@ class Verifier(CodecRows):
         a, b, g, tail = cell.a, cell.b, cell.g, cell.tail
         units, here = g.layers // a.layers, path + "proof."
         padding, present = a.native - a.elements, self.presence(proof, here, unproven)
-        self.want(3, here + "kind", "index-permutation-exhaustive", proof.get("kind"))
+        self.want(3, here + "kind", "tp-shards-exhaustive" if cell.check == "tp" else "index-permutation-exhaustive",
+                  proof.get("kind"))
         for code, key, number in ((4, "unit_layers", a.layers), (4, "layers", g.layers), (4, "positions_total", b.native),
                                   (4, "source_positions_total", a.native), (4, "source_padding_positions", padding),
                                   (4, "dest_padding_positions", b.native - b.elements),
