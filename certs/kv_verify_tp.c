@@ -265,14 +265,15 @@ bool kv_vf_tp_derive(const kv_vf *v, kv_vf_derived *d)
     z->one = d->bound[0];
     z->whole = full[1];
     d->payloads = kv_vf_payloads(v, d->g);
+    const bool shards = d->bound[0].shard && d->bound[1].shard;
+    const bool part = shards && c->send == SHARD && shard_heads(z->heads, c->from) != z->heads;
     if (whole[0]->mla != whole[1]->mla || (whole[0]->store == KV_VF_LATENT) != (whole[1]->store == KV_VF_LATENT))
         d->frontier = KV_FRONTIER_X1;
     else if (!d->bound[0].exists || !d->bound[1].exists)
         d->frontier = KV_FRONTIER_X4;
-    else if (c->send == SHARD && shard_heads(z->heads, c->from) != z->heads)
+    else if (part)
         d->frontier = KV_FRONTIER_X2;
-    const bool shards = d->bound[0].shard && d->bound[1].shard;
-    if (d->frontier == KV_FRONTIER_X1 || d->frontier == KV_FRONTIER_X2 || !shards) return !z->whole.too_large;
+    if (d->frontier == KV_FRONTIER_X1 || !shards || part) return !z->whole.too_large;
     if (c->send == SHARD) z->from = 1;
     d->words = kv_vf_words(whole[0], whole[1], d->g, &full[0], &full[1]);
     const kv_word_set more =

@@ -1250,7 +1250,7 @@ class TpRows:
             cell.code = "X4_GEOMETRY_UNREPRESENTABLE"
         elif one and len(held[0][0]) != heads:
             cell.code = "X2_HEAD_GATHER"
-        if cell.code in ("X1_LATENT_KV", "X2_HEAD_GATHER") or not all(exist):
+        if cell.code == "X1_LATENT_KV" or not all(exist) or one and len(held[0][0]) != heads:
             cell.too_large = full[1].exists and full[1].too_large
             return
         if one:
