@@ -2057,7 +2057,7 @@ class Verifier(CodecRows, TpRows):
         converts, stale = a.element != b.element, 0 if tail == "zero" else padding * units
         for o, known, derived, may_be_false in (
                 (FORWARD, maps_known, maps, converts and a.element != g.element),
-                (IDENTICAL, diff_known, diff == 0, False), (DIFF, diff_known, diff == stale, converts)):
+                (IDENTICAL, diff_known, diff == 0, False), (DIFF, diff_known, diff == stale, converts or cell.check == "tp")):
             if seen[o] is None:
                 continue
             if not known and unproven or known and seen[o] != derived and not (may_be_false and seen[o] is False):

@@ -6,6 +6,7 @@
 #include "grid/kv_cmd_simulate.h"
 #include "grid/kv_exit.h"
 #include "grid/kv_plan.h"
+#include "grid/kv_shard_cell.h"
 
 #define SHARES_TOLD 16 /* ranks whose share is told one by one */
 #define ROW_BYTES 1230 /* of a row in a certificate, about */
@@ -90,6 +91,33 @@ static void tell_memory(const kv_campaign *c, const kv_plan *p)
     if (kv_plan_check_memory(c, p, 1, NULL, &here) != KV_OK) printf("this host could not run it: %s\n", here.text);
 }
 
+/* Cells of several ranks that this many ranks leave UNPROVEN; *most: the ranks that would do. */
+static kv_rc count_open(const kv_campaign *c, int64_t ranks, int64_t *open, int64_t *most, kv_err *err)
+{
+    *open = 0;
+    *most = 1;
+    for (size_t i = 0; i < c->n_cells; i++) {
+        int64_t needs;
+        const kv_rc rc = kv_shard_cell_ranks(c, (int64_t)i, &needs, err);
+        if (rc != KV_OK) return rc;
+        *open += needs > ranks;
+        if (needs > *most) *most = needs;
+    }
+    return KV_OK;
+}
+
+static kv_rc tell_open(const kv_opts *o, const kv_campaign *c, kv_err *err)
+{
+    int64_t open, most;
+    if (!c->tp.present || c->tp.emulate) return KV_OK;
+    const kv_rc rc = count_open(c, o->ranks, &open, &most, err);
+    if (rc == KV_OK && open > 0)
+        printf("%" PRId64 " tensor-parallel cells need more than %" PRId64
+               " ranks and would be UNPROVEN: start %" PRId64 " ranks, or run with --tp-emulate\n",
+               open, o->ranks, most);
+    return rc;
+}
+
 int kv_cmd_plan(const kv_opts *o, int argc, char **argv)
 {
     (void)argc;
@@ -101,6 +129,7 @@ int kv_cmd_plan(const kv_opts *o, int argc, char **argv)
     kv_rc rc;
     KV_TRY(rc, out, kv_plan_simulate_check(o, &err));
     KV_TRY(rc, out, kv_ask_campaign(o, &c, &err));
+    c.tp.emulate = o->tp_emulate != 0;
     rc = kv_plan_new(&c, &p, &err);
     if (rc == KV_EINVAL && o->n_positional > 0) err.rc = rc = KV_EFORMAT; /* the sizes stand in the file */
     if (rc != KV_OK) goto out;
@@ -110,6 +139,7 @@ int kv_cmd_plan(const kv_opts *o, int argc, char **argv)
     } else {
         print_text(&c, &p, shares, o->ranks);
         tell_memory(&c, &p);
+        rc = tell_open(o, &c, &err);
     }
     if (!o->json && rc == KV_OK) rc = kv_plan_simulate(o, &c, &p, NULL, &err);
 out:

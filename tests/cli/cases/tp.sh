@@ -1,0 +1,219 @@
+# shellcheck shell=bash disable=SC2034,SC2154
+# Cells between tensor-parallel sizes: real ranks, one process that plays them, too few of them.
+
+TP_GEOMETRIES='geometries=[{"layers":2,"tokens":19,"kv_heads":[2,3],"head_dim":8,"element":"f16"}]'
+TP_SECTION='tp={"pairs":[["vllm-fa","sglang"],["sglang","vllm-fa"],["trtllm","trtllm"]],"sizes":[1,2,4],"sends":["whole","shard","chunks"],"chunk":5}'
+TP_CAMPAIGN=$KV_WORK/shared/tp.json
+TP_CERT=$KV_WORK/shared/tp.cert.json
+
+make_tp()
+{
+    campaign "$TP_CAMPAIGN" 'select=["vllm-fa","sglang","trtllm"]' pairs= "$TP_GEOMETRIES" "$TP_SECTION"
+    kv run "$TP_CAMPAIGN" -o "$TP_CERT" --key "$KEY" --progress none --tp-emulate
+    [ "$rc" -eq 0 ] || { cat "$ERR"; return 1; }
+}
+need_tp()
+{
+    need_key
+    once tp make_tp
+}
+
+both_verifiers()
+{
+    kv verify "$1" --trust "$PUB" "${@:3}"
+    expect_rc "$2"
+    "$KV_PYTHON" "$KV_ROOT/certs/verify.py" "$1" --trust "$PUB" "${@:3}" >"$OUT" 2>"$ERR"
+    rc=$?
+    last="verify.py $1"
+    [ "$rc" -ne 2 ] || [ "$2" -ne 0 ] || return 0 # no openssl: no fault found
+    expect_rc "$2"
+}
+
+case_a_process_can_play_all_ranks()
+{
+    need_tp
+    expect_value "$TP_CERT" run.transports '["emulated"]'
+    expect_value "$TP_CERT" observed.verdicts.FAILED 0
+    expect_value "$TP_CERT" observed.verdicts.UNPROVEN 0
+    both_verifiers "$TP_CERT" 0
+    kv show "$TP_CERT" 'vllm-fa->sglang'
+    expect_rc 0
+}
+
+case_the_body_is_that_of_real_ranks()
+{
+    local n
+    need_tp
+    body "$TP_CERT" >emulated.body
+    for n in 4 5; do
+        kv_mpi $n run "$TP_CAMPAIGN" -o "n$n.json" --key "$KEY" --progress none
+        expect_rc 0
+        expect_value "n$n.json" run.transports '["mpi"]'
+        body "n$n.json" >"n$n.body"
+        expect_same "n$n.body" emulated.body
+    done
+}
+
+case_too_few_ranks_are_told()
+{
+    need_tp
+    kv_mpi 2 run "$TP_CAMPAIGN" -o two.json --key "$KEY" --progress none --state st
+    expect_rc 4
+    expect_err 'need up to 4 ranks and there are 2'
+    both_verifiers two.json 4
+    both_verifiers two.json 0 --allow-unproven
+    kv run "$TP_CAMPAIGN" -o one.json --key "$KEY" --progress none
+    expect_rc 4
+    expect_err 'need up to 4 ranks and there are 1'
+    expect_value one.json run.transports '[]'
+    kv plan "$TP_CAMPAIGN" --ranks 2
+    expect_out 'need more than 2 ranks'
+    kv plan "$TP_CAMPAIGN" --ranks 4
+    ! grep -q 'need more' "$OUT" || fail "plan warns though there are enough ranks"
+    # what two ranks left open, four finish
+    kv_mpi 4 run "$TP_CAMPAIGN" -o four.json --key "$KEY" --state st
+    expect_rc 0
+    body "$TP_CERT" >emulated.body
+    body four.json >four.body
+    expect_same four.body emulated.body
+}
+
+case_d1_more_ranks_than_heads()
+{
+    need_key
+    campaign c.json 'select=["lmdeploy-turbomind","trtllm"]' pairs= \
+        'geometries=[{"layers":1,"tokens":8,"kv_heads":[4,8],"head_dim":8,"element":"bf16"}]' \
+        'tp={"pairs":[["trtllm","trtllm"]],"sizes":[2,4,8]}'
+    kv_mpi 8 run c.json -o c.cert.json --key "$KEY" --progress none
+    expect_rc 0
+    expect_value c.cert.json observed.verdicts.REFUSED 0
+    expect_value c.cert.json observed.verdicts.NOT_EXACT 0
+    both_verifiers c.cert.json 0
+}
+
+# The bytes are token-major inside the page, though declared head-major: equal sizes look right.
+case_d2_a_wrong_declaration()
+{
+    local i verdict
+    need_key
+    mkdir lay
+    cp "$KV_ROOT/layouts/published/trtllm.json" lay/
+    sed 's/"trtllm"/"trtllm-token-major"/; s/"Tb", *"KV", *"H", *"Ti", *"D"/"Tb","KV","Ti","H","D"/' \
+        lay/trtllm.json >lay/wrong.json
+    cat >c.json <<'EOC'
+{"schema":"kvgrid.campaign/v1","name":"d2","layouts":["lay"],
+ "geometries":[{"layers":1,"tokens":8,"kv_heads":2,"head_dim":8,"element":"f16"}],
+ "tp":{"pairs":[["trtllm","trtllm"]],"sizes":[1,2],"stored":{"trtllm":"trtllm-token-major"}}}
+EOC
+    kv_mpi 2 run c.json -o c.cert.json --key "$KEY" --progress none
+    expect_rc 0
+    for i in 0 1; do
+        verdict=$(value c.cert.json rows.$i.verdict)
+        [ "$verdict" = NOT_EXACT ] || fail "unequal sizes of wrongly declared bytes are $verdict"
+    done
+    both_verifiers c.cert.json 0
+}
+
+case_an_interrupted_run_goes_on()
+{
+    need_tp
+    kv_mpi 4 run "$TP_CAMPAIGN" -o part.json --key "$KEY" --state st --time-limit 1 --progress none
+    [ "$rc" -eq 75 ] || [ "$rc" -eq 0 ] || fail "exit code $rc"
+    kv_mpi 4 run "$TP_CAMPAIGN" -o whole.json --key "$KEY" --state st --progress none
+    expect_rc 0
+    body "$TP_CERT" >emulated.body
+    body whole.json >whole.body
+    expect_same whole.body emulated.body
+}
+
+case_a_lost_rank_ends_the_job()
+{
+    local kind
+    need_tp
+    for kind in kill hang; do
+        KV_ENV=("KVGRID_FAULT=$kind@1:8")
+        kv_mpi 4 run "$TP_CAMPAIGN" -o lost.json --key "$KEY" --state "st-$kind" --timeout 4 --progress none
+        KV_ENV=()
+        [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        [ ! -e lost.json ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        expect_err 'rank 1'
+        kv_mpi 4 run "$TP_CAMPAIGN" -o "after-$kind.json" --key "$KEY" --state "st-$kind" --progress none
+        expect_rc 0
+    done
+}
+
+case_sections_are_read_strictly()
+{
+    local section
+    need_key
+    for section in '{}' '{"pairs":"some","sizes":[1]}' '{"pairs":[["vllm-fa","vllm-fa"]],"sizes":[2]}' \
+        '{"pairs":"all-ordered","sizes":[0,1]}' '{"pairs":"all-ordered","sizes":[65]}' '{"pairs":"all-ordered","sizes":[2,2]}' \
+        '{"pairs":"all-ordered","sizes":[1,2],"sends":["slowly"]}' '{"pairs":"all-ordered","sizes":[2,4],"sends":["shard"]}' \
+        '{"pairs":"all-ordered","sizes":[1,2],"chunk":4}' '{"pairs":"all-ordered","sizes":[1,2],"stored":{"vllm-fa":"nothing"}}' \
+        '{"pairs":[["vllm-tp2","vllm-fa"]],"sizes":[1,2]}' '{"pairs":"all-ordered","sizes":[1,2],"more":1}'; do
+        campaign c.json 'select=["vllm-fa","sglang","vllm-tp2"]' pairs= "$TP_GEOMETRIES" "tp=$section"
+        refused 1 c.json tp -- plan c.json
+    done
+}
+
+# forged EXPECT EDIT...: an edited certificate, signed anew, is refused by both for that reason.
+forged()
+{
+    local want=$1
+    shift
+    "$KV_PYTHON" "$KV_ROOT/tests/cli/doc.py" forge "$TP_CERT" forged.json "$PUB" forged.pub "$@" || fail "forge $*"
+    kv verify forged.json --trust forged.pub
+    expect_rc 3
+    expect_out "$want"
+    "$KV_PYTHON" "$KV_ROOT/certs/verify.py" forged.json --trust forged.pub >"$OUT" 2>"$ERR"
+    rc=$?
+    last="verify.py ($*)"
+    expect_rc 3
+    expect_out "$want"
+}
+
+# rows_like VERDICT SEND: the index of the first row of that verdict (or frontier code) and way of sending.
+rows_like()
+{
+    "$KV_PYTHON" - "$TP_CERT" "$1" "$2" <<'PY'
+import json, sys
+for i, r in enumerate(json.load(open(sys.argv[1]))["rows"]):
+    if sys.argv[2] in (r["verdict"], r["frontier_code"]) and r["params"]["send"] == sys.argv[3] and r["proof"]["wire_bytes"] != 0:
+        print(i)
+        break
+PY
+}
+
+case_rows_cannot_be_made_up()
+{
+    local exact refused x4
+    need_tp
+    exact=$(rows_like EXACT_TOKEN chunks)
+    refused=$(rows_like X2_HEAD_GATHER shard)
+    x4=$(rows_like X4_GEOMETRY_UNREPRESENTABLE whole)
+    forged H4 "rows.$exact.proof.wire_bytes=1"
+    forged H4 "rows.$exact.proof.least_wire_bytes_back=1"
+    forged H4 "rows.$exact.proof.wire_minimal=false"
+    forged H4 "rows.$exact.proof.rounds=77"
+    forged H4 "rows.$exact.proof.ranks=3"
+    forged H3 "rows.$exact.proof.ranks=null"
+    forged H3 "rows.$exact.proof.kind=\"index-permutation-exhaustive\""
+    forged H3 "rows.$exact.proof.wire_bytes="
+    forged H4 "rows.$exact.proof.positions_checked=1"
+    forged H4 "rows.$exact.native_bytes.src=2"
+    forged H5 "rows.$exact.transformations=[]"
+    forged H2 "rows.$exact.observations.forward_reproduces_target=false"
+    forged H13 "rows.$exact.proof.reference_tokens=[1,2,3,4,5,6,7,8]"
+    forged H3 "rows.$refused.proof.witness=null"
+    forged H4 "rows.$refused.proof.witness.shard_differs=1"
+    forged H4 "rows.$refused.proof.witness.whole_differs=0"
+    forged H4 "rows.$refused.proof.witness.heads=4"
+    forged H14 "rows.$refused.frontier_code=\"X4_GEOMETRY_UNREPRESENTABLE\""
+    forged H3 "rows.$x4.proof.witness={\"heads\":3,\"shard_heads\":1,\"whole_positions\":4,\"whole_differs\":1,\"shard_positions\":2,\"shard_differs\":0}"
+    forged H11 "rows.$exact.params.to=\"16\""
+    forged H11 "rows.$exact.src=\"nothing\""
+    forged H15 "rows.$exact="
+    forged H11 'campaign.spec.tp.chunk=6'
+    forged H9 'checks.0.passed=false'
+    forged H8 "checks.$(("$(value "$TP_CERT" observed.checks)" - 1))="
+}

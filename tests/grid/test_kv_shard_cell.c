@@ -1,0 +1,215 @@
+/* Cells between tensor-parallel sizes: the section, their order, their rows. */
+#include "grid/kv_shard_cell.h"
+
+#include "grid/kv_journal.h"
+#include "grid/kv_pack.h"
+#include "tests/kv_test_grid.h"
+
+#define LAYOUTS "thd sep k=T.H.D; paged int k=Tb.KV.H.Ti.D block=4; shard int k=KV.Tb.Ti.H.D block=16 tp=0/2"
+
+static kv_campaign campaign(const char *geometry, const char *tp)
+{
+    char more[512];
+    snprintf(more, sizeof more, "'pairs':[['thd','paged']],'tp':{%s}", tp);
+    return kvt_campaign(LAYOUTS, geometry, more);
+}
+
+static size_t tp_cells(const kv_campaign *c)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < c->n_cells; i++) n += c->cells[i].check == KV_CHECK_TP;
+    return n;
+}
+
+static void cells__stand_behind_the_pairs_in_the_order_of_their_texts(void **state)
+{
+    (void)state;
+    kv_campaign c =
+        campaign("L=1,T=5,H=4,D=8,e=f16", "'pairs':'all-ordered','sizes':[2,16,1],'sends':['whole','shard']");
+    char last[KV_PAIR_ID_TEXT + 80] = "";
+    /* two layouts that are no shards: 4 pairs x 9 sizes, without 2 x 3 copies; and 2 sizes above 1, of 4 pairs */
+    assert_int_equal(tp_cells(&c), 4 * 9 - 2 * 3 + 4 * 2);
+    for (size_t i = 0; i < c.n_cells; i++) {
+        char id[KV_PAIR_ID_TEXT], now[KV_PAIR_ID_TEXT + 80];
+        assert_true(i == 0 || c.cells[i].check >= c.cells[i - 1].check);
+        if (c.cells[i].check != KV_CHECK_TP) continue;
+        json_t *params = kv_row_params_new(&c, &c.cells[i]);
+        char *text = json_dumps(params, JSON_SORT_KEYS | JSON_COMPACT);
+        kv_cell_pair_id(&c, &c.cells[i], id);
+        snprintf(now, sizeof now, "%s %s", id, text);
+        assert_true(strcmp(last, now) < 0);
+        memcpy(last, now, sizeof last);
+        free(text);
+        json_decref(params);
+    }
+    kv_campaign_free(&c);
+}
+
+static void section__says_what_is_wrong(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tp, *says;
+    } cases[] = {{"'sizes':[1,2]", "\"pairs\""},
+                 {"'pairs':'some','sizes':[1,2]", "\"pairs\""},
+                 {"'pairs':[['thd']],'sizes':[1,2]", "\"pairs\"[0]"},
+                 {"'pairs':[['thd','thd'],['thd','thd']],'sizes':[1,2]", "twice"},
+                 {"'pairs':[['thd','shard']],'sizes':[1,2]", "declared as a shard"},
+                 {"'pairs':'all-ordered'", "\"sizes\""},
+                 {"'pairs':'all-ordered','sizes':[0]", "\"sizes\"[0]"},
+                 {"'pairs':'all-ordered','sizes':[65]", "\"sizes\"[0]"},
+                 {"'pairs':'all-ordered','sizes':[2,2]", "twice"},
+                 {"'pairs':'all-ordered','sizes':[1,2],'sends':[]", "\"sends\""},
+                 {"'pairs':'all-ordered','sizes':[1,2],'sends':['how']", "\"how\" is not known"},
+                 {"'pairs':'all-ordered','sizes':[2,4],'sends':['shard']", "no cell sends \"shard\""},
+                 {"'pairs':[['thd','thd']],'sizes':[2]", "no cell sends \"whole\""},
+                 {"'pairs':'all-ordered','sizes':[1,2],'chunk':4", "\"chunks\""},
+                 {"'pairs':'all-ordered','sizes':[1,2],'stored':{'thd':'none'}", "\"none\""},
+                 {"'pairs':'all-ordered','sizes':[1,2],'how':1", "how"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        kv_err err = {0};
+        kv_catalogue all = kvt_layouts(LAYOUTS);
+        kv_shard_section s;
+        snprintf(text, sizeof text, "{%s}", cases[i].tp);
+        json_t *v = kvt_json(text);
+        assert_int_equal(kv_shard_section_read(v, &all, "file", &s, &err), KV_EFORMAT);
+        if (strstr(err.text, cases[i].says) == NULL) fail_msg("%s: %s", cases[i].tp, err.text);
+        kv_shard_section_free(&s);
+        kv_catalogue_free(&all);
+        json_decref(v);
+    }
+}
+
+/* The row of the cell with these params. */
+static kv_row row_of(kv_device *d, const kv_campaign *c, const char *pair, int from, int to, kv_shard_send send)
+{
+    for (size_t i = 0; i < c->n_cells; i++) {
+        char id[KV_PAIR_ID_TEXT];
+        if (c->cells[i].check != KV_CHECK_TP) continue;
+        const kv_shard_point *p = kv_cell_shard_point(c, &c->cells[i]);
+        kv_cell_pair_id(c, &c->cells[i], id);
+        if (strcmp(id, pair) == 0 && p->from == from && p->to == to && p->send == (int32_t)send)
+            return kvt_run(d, c, (int64_t)i);
+    }
+    fail_msg("there is no such cell of %s", pair);
+    return (kv_row){0};
+}
+
+static void rows__count_what_travels(void **state)
+{
+    kv_device *d = *state;
+    kv_campaign c = campaign("L=2,T=5,H=4,D=8,e=f16",
+                             "'pairs':'all-ordered','sizes':[1,2,8,3],'sends':['whole','chunks'],'chunk':2");
+    const int64_t head = 2 * 5 * (8 + 8) * 2;
+    kv_row r = row_of(d, &c, "thd->paged", 2, 1, KV_SHARD_WHOLE);
+    kvt_assert_verdict(&r, KV_VERDICT_EXACT_BYTE, "gather");
+    assert_int_equal(r.tp.wire[0], 2 * head); /* rank 0 holds two of four */
+    assert_int_equal(r.tp.least[0], 2 * head);
+    assert_int_equal(r.tp.wire[1], 2 * head);
+    assert_int_equal(r.tp.rounds, 1);
+    assert_true(r.words >> KV_W_TP_RESHARD & 1U);
+    r = row_of(d, &c, "paged->paged", 8, 2, KV_SHARD_CHUNKS);
+    kvt_assert_verdict(&r, KV_VERDICT_EXACT_TOKEN, "copies to slices");
+    assert_true(r.words >> KV_W_HEAD_DEDUPE & 1U);
+    assert_int_equal(r.tp.rounds, 2); /* the page of four tokens with the second chunk, the rest with the third */
+    assert_true(r.tp.minimal);
+    assert_int_equal(r.native_bytes[0], 8 * (8 * 16 * 2)); /* eight shards of one head and two pages */
+    r = row_of(d, &c, "thd->thd", 1, 3, KV_SHARD_WHOLE);
+    kvt_assert_verdict(&r, KV_VERDICT_REFUSED, "three shards of four heads");
+    assert_int_equal(r.frontier, KV_X4_GEOMETRY_UNREPRESENTABLE);
+    kv_campaign_free(&c);
+}
+
+static void rows__of_a_shard_alone_show_why_not(void **state)
+{
+    kv_device *d = *state;
+    kv_campaign c = campaign("L=1,T=5,H=2,D=8,e=f16", "'pairs':'all-ordered','sizes':[1,2],'sends':['shard']");
+    kv_row r = row_of(d, &c, "paged->thd", 2, 1, KV_SHARD_ONE);
+    kvt_assert_verdict(&r, KV_VERDICT_REFUSED, "shard");
+    assert_int_equal(r.frontier, KV_X2_HEAD_GATHER);
+    assert_int_equal(r.tp.heads, 1);
+    assert_int_equal(r.tp.of_heads, 2);
+    assert_int_equal(r.tp.shard_differs, 0);
+    assert_true(r.tp.whole_differs > 0 && r.tp.whole_differs <= 5 * 16);
+    kv_campaign_free(&c);
+    c = campaign("L=1,T=5,H=1,D=8,e=f16", "'pairs':'all-ordered','sizes':[1,2],'sends':['shard']");
+    r = row_of(d, &c, "paged->thd", 2, 1, KV_SHARD_ONE); /* of one head: the shard is the whole */
+    kvt_assert_verdict(&r, KV_VERDICT_EXACT_TOKEN, "shard");
+    assert_int_equal(r.tp.wire[0], 0);
+    kv_campaign_free(&c);
+}
+
+static void rows__come_back_from_journal_pack_and_document(void **state)
+{
+    kv_device *d = *state;
+    kv_err err = {0};
+    kv_campaign c = campaign("L=1,T=5,H=2,D=8,e=f16", "'pairs':'all-ordered','sizes':[1,2],'sends':['shard','whole']");
+    for (size_t i = 0; i < c.n_cells; i++) {
+        kv_buf text = {0}, packed = {0};
+        kv_row row, again;
+        if (c.cells[i].check != KV_CHECK_TP) continue;
+        row = kvt_run(d, &c, (int64_t)i);
+        kvt_ok(kv_row_encode(&row, &text, &err), &err);
+        kvt_ok(kv_row_decode(&c, text.data, text.len, &again, &err), &err);
+        assert_memory_equal(&row.tp, &again.tp, sizeof row.tp);
+        kvt_ok(kv_row_pack(&c, &row, &packed, &err), &err);
+        kvt_ok(kv_row_unpack(&c, packed.data, packed.len, &again, &err), &err);
+        assert_int_equal(row.has_tp, again.has_tp);
+        assert_memory_equal(&row.tp, &again.tp, sizeof row.tp);
+        json_t *json = kv_row_json_new(&c, &row);
+        assert_int_equal(json_object_size(json_object_get(json, "proof")), 29);
+        kvt_ok(kv_row_of_json(json, KV_CHECK_TP, (int64_t)i, &again, &err), &err);
+        assert_memory_equal(&row.tp, &again.tp, sizeof row.tp);
+        json_t *twice = kv_row_json_new(&c, &again);
+        assert_true(json_equal(json, twice));
+        json_decref(twice);
+        json_decref(json);
+        kv_buf_free(&text);
+        kv_buf_free(&packed);
+    }
+    kv_campaign_free(&c);
+}
+
+static void rows__without_ranks_say_how_many(void **state)
+{
+    (void)state;
+    kv_campaign c = campaign("L=1,T=5,H=2,D=8,e=f16", "'pairs':[['thd','paged']],'sizes':[2,4]");
+    kv_row row;
+    const int64_t cell = (int64_t)c.n_cells - 1; /* 4 to 4 */
+    kv_shard_cell_unproven(&c, cell, &row);
+    json_t *json = kv_row_json_new(&c, &row);
+    assert_string_equal(json_string_value(json_object_get(json, "verdict")), "UNPROVEN");
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "proof"), "ranks")), 4);
+    assert_true(json_is_null(json_object_get(json_object_get(json, "proof"), "positions_checked")));
+    json_decref(json);
+    kv_campaign_free(&c);
+}
+
+static int open_cpu(void **state)
+{
+    kv_device *d = NULL;
+    if (kv_device_cpu_new(&d, NULL) != KV_OK) return -1;
+    *state = d;
+    return 0;
+}
+
+static int close_cpu(void **state)
+{
+    kv_device *d = *state;
+    d->ops->close(d);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cells__stand_behind_the_pairs_in_the_order_of_their_texts),
+        cmocka_unit_test(section__says_what_is_wrong),
+        cmocka_unit_test(rows__count_what_travels),
+        cmocka_unit_test(rows__of_a_shard_alone_show_why_not),
+        cmocka_unit_test(rows__come_back_from_journal_pack_and_document),
+        cmocka_unit_test(rows__without_ranks_say_how_many),
+    };
+    return cmocka_run_group_tests(tests, open_cpu, close_cpu) != 0;
+}
