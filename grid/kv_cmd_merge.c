@@ -25,6 +25,7 @@ typedef struct {
     kv_campaign whole;
     kv_pack *rows;
     int64_t ranks, elapsed_ms;
+    json_t *transports, *transports_why; /* of all parts, each once */
     json_t *failures, *devices, *parts_list, *differences;
     json_t *part_versions; /* a list, by part */
     kv_err *err;
@@ -220,13 +221,27 @@ static kv_rc check_complete(const merge *m)
                    missing, m->whole.n_cells, id, g);
 }
 
+/* Adds the texts of `from` that are not in `list`. */
+static bool add_texts(json_t *list, const json_t *from)
+{
+    for (size_t i = 0; i < json_array_size(from); i++) {
+        bool there = false;
+        for (size_t k = 0; !there && k < json_array_size(list); k++)
+            there = json_equal(json_array_get(list, k), json_array_get(from, i));
+        if (!there && json_array_append(list, json_array_get(from, i)) != 0) return false;
+    }
+    return true;
+}
+
 static kv_rc take_facts(merge *m, const json_t *doc)
 {
     const json_t *run = json_object_get(doc, "run");
     m->ranks += json_integer_value(json_object_get(run, "ranks"));
     m->elapsed_ms += json_integer_value(json_object_get(run, "elapsed_ms"));
     json_t *differences = json_object_get(run, "differences");
-    if (json_array_extend(m->failures, json_object_get(run, "failures")) != 0 ||
+    if (!add_texts(m->transports, json_object_get(run, "transports")) ||
+        !add_texts(m->transports_why, json_object_get(run, "transports_why")) ||
+        json_array_extend(m->failures, json_object_get(run, "failures")) != 0 ||
         (differences != NULL && json_array_extend(m->differences, differences) != 0) ||
         json_array_append(m->part_versions, json_object_get(run, "versions")) != 0 ||
         json_array_extend(m->devices, json_object_get(run, "devices")) != 0 ||
@@ -308,6 +323,8 @@ static kv_rc join(merge *m, const kv_key *key, json_t **doc)
                           .devices = m->devices,
                           .failures = m->failures,
                           .differences = m->differences,
+                          .transports = m->transports,
+                          .transports_why = json_array_size(m->transports_why) > 0 ? m->transports_why : NULL,
                           .elapsed_ms = m->elapsed_ms,
                           .versions = json_object_get(json_object_get(m->first, "run"), "versions")};
     const kv_issue_facts issue = {.c = &m->whole,
@@ -383,9 +400,11 @@ int kv_cmd_merge(const kv_opts *o, int argc, char **argv)
     m.devices = json_array();
     m.parts_list = json_array();
     m.differences = json_array();
+    m.transports = json_array();
+    m.transports_why = json_array();
     m.part_versions = json_array();
     if (m.failures == NULL || m.devices == NULL || m.parts_list == NULL || m.differences == NULL ||
-        m.part_versions == NULL) {
+        m.transports == NULL || m.transports_why == NULL || m.part_versions == NULL) {
         rc = KV_FAIL(&err, KV_ENOMEM, "no memory to merge");
         goto out;
     }
@@ -402,6 +421,8 @@ out:
     json_decref(m.devices);
     json_decref(m.parts_list);
     json_decref(m.differences);
+    json_decref(m.transports);
+    json_decref(m.transports_why);
     json_decref(m.part_versions);
     kv_pack_free(m.rows);
     kv_campaign_free(&m.whole);
