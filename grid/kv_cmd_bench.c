@@ -8,6 +8,7 @@
 
 #include "grid/kv_ask.h"
 #include "grid/kv_bench_codec.h"
+#include "grid/kv_bench_tp.h"
 #include "grid/kv_cell_run.h"
 #include "grid/kv_exit.h"
 #include "grid/kv_machine.h"
@@ -264,7 +265,7 @@ int kv_cmd_bench(const kv_opts *o, int argc, char **argv)
         (void)kv_ask_fail(&err);
         return KV_EXIT_FAILED;
     }
-    rc = o->codec ? bench_codec(o, m, &err) : bench(o, m, &err);
+    rc = o->tp ? kv_bench_tp(o, m, &err) : o->codec ? bench_codec(o, m, &err) : bench(o, m, &err);
     int code = kv_exit_of(rc);
     if (kv_mpi_rank(m) == 0) code = rc == KV_OK ? kv_ask_finish(code) : kv_ask_fail(&err);
     kv_mpi_stop(m);

@@ -43,7 +43,7 @@ const kv_command kv_commands[] = {
      1, 1, kv_cmd_keygen},
     {"bench", "", "speed of each part as a ratio to a plain copy",
      "Pairs and geometry as for run; default: the published pairs at L=1,T=4096,H=8,D=128,e=f16.",
-     "geometry pairs select layouts device share-gpu codec repeat timeout format", 0, 0, kv_cmd_bench},
+     "geometry pairs select layouts device share-gpu codec tp repeat timeout format", 0, 0, kv_cmd_bench},
     {"codec", "SUB-COMMAND ...", "store and decode KV-cache rows with the lossy block codec", NULL, NULL, 0, 0,
      kv_cmd_codec},
     {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL},

@@ -102,6 +102,7 @@ static const kv_opt table[] = {
     {"verify", NULL, NULL, OPT_FLAG, AT(verify), 0, 0, "decode what was stored and report the error"},
     {"kv-heads", "N", NULL, OPT_INT, AT(kv_heads), 1, 1048576, "kv heads that the query heads share (default: H)"},
     {"codec", NULL, NULL, OPT_FLAG, AT(codec), 0, 0, "measure the KV codec instead: store and decode of blocks"},
+    {"tp", NULL, NULL, OPT_FLAG, AT(tp), 0, 0, "measure a shard on its way from rank 0 to rank 1 instead"},
     {"help", NULL, NULL, OPT_FLAG, AT(help), 0, 0, "this text"},
 };
 #define N_OPTIONS (sizeof table / sizeof table[0])

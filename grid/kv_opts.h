@@ -17,7 +17,7 @@ typedef struct {
     int n_geometry;
     int64_t simulate, cores, sim_seeds, seed, timeout_s, time_limit_s, cross_check, pass_fd, ranks, repeat, seal,
         allow_unproven, allow_emulated, intoto, models, help;
-    int64_t junit, csv, accept_redeclared, expect, codec, share_gpu, tp_emulate;
+    int64_t junit, csv, accept_redeclared, expect, codec, share_gpu, tp_emulate, tp;
     int64_t bits, outlier_budget, share_basis, verify, kv_heads; /* codec; 0: not given, outlier_budget: -1 */
     const char *positional[KV_POSITIONAL_MAX];
     int n_positional;

@@ -217,3 +217,11 @@ case_rows_cannot_be_made_up()
     forged H9 'checks.0.passed=false'
     forged H8 "checks.$(("$(value "$TP_CERT" observed.checks)" - 1))="
 }
+
+case_bench_measures_two_ranks()
+{
+    kv_mpi 2 bench --tp --repeat 2 --geometry L=2,T=64,H=2,D=8,e=f16 --format json
+    expect_rc 0
+    [ "$(grep -o '"pair_id"' "$OUT" | wc -l)" -eq 4 ] || fail "four pairs should be measured"
+    refused 2 'two ranks' -- bench --tp
+}
