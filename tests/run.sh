@@ -6,7 +6,7 @@
 #   tests/run.sh [--quick] [--full] [--only REGEX] [--no-install]
 #
 #   --quick        one compiler, no sanitizers, no slow cases
-#   --full         also the big memory case and the oracle over all geometries (adds many minutes)
+#   --full         also the big memory case, the oracle over all geometries, every GPU architecture (adds many minutes)
 #   --only REGEX   only what has such a name: layouts/test_x, cli/published/counts, lint/includes, build/clang ...
 #   --no-install   never install a package, only say what is missing
 #
@@ -67,7 +67,7 @@ unit()
     local preset=$1 prefix=$2 log=$logs/ctest-$1
     shift 2
     while [ -e "$log" ]; do log=$log.more; done
-    ctest --test-dir "build/$preset" -V -j "$jobs" -R "$only" "$@" >"$log" 2>&1 </dev/null
+    ctest --test-dir "build/$preset" -V -j $((2 * jobs)) -R "$only" "$@" >"$log" 2>&1 </dev/null
     "$KV_PYTHON" tests/ctest_tally.py <"$log" >"$log.tally"
     awk -F '\t' -v OFS='\t' -v prefix="$prefix" '{ $2 = prefix $2; print }' "$log.tally" >>"$tally"
     awk -F '\t' '{ n[$1]++ } END { printf "test programs: %d passed, %d failed, %d skips\n", n["passed"], n["FAILED"], n["skipped"] }' "$log.tally"
@@ -118,8 +118,9 @@ script()
 }
 
 section "lint"
-for check in includes headers calls format scripts; do script lint/$check tests/lint/check_$check.sh; done
-script lint/selftest tests/lint/selftest.sh
+for check in includes headers calls format scripts; do script lint/$check tests/lint/check_$check.sh & done
+script lint/selftest tests/lint/selftest.sh &
+wait
 
 if build dev; then
     section "unit tests"
@@ -140,12 +141,17 @@ if [ -z "$quick" ]; then
         KV_SANITIZED=1 cli asan-ubsan 'asan:' --quick
     fi
     if wanted build/clang; then
-        if kv_deps_compiler clang; then build clang; else note skipped build/clang "no clang"; fi
+        if kv_deps_compiler clang; then build clang & else note skipped build/clang "no clang"; fi
     fi
-    section "batch scripts on a Slurm of our own"
+    section "batch scripts on a Slurm of our own" # they mostly wait: clang builds meanwhile
     slurm dev
+    wait
     section "kernels for every architecture, and on a GPU if there is one"
-    script build/kernels tests/build/kernels.sh
+    if [ -n "$full" ]; then
+        script build/kernels tests/build/kernels.sh
+    elif wanted build/kernels; then
+        note skipped build/kernels "every kernel for all architectures (minutes of nvcc) with --full only; the dev build compiles one"
+    fi
     script device_check tests/device_check.sh
     section "build as a plain user"
     script build/plain_user tests/build/plain_user.sh
