@@ -334,6 +334,31 @@ static kv_rc read_part(kv_campaign *c, const json_t *spec, const char *where, kv
     return KV_OK;
 }
 
+/* A key that is there has a value: null would be read as a default here, and refused by those who verify. */
+static kv_rc refuse_nulls(const json_t *obj, const char *where, kv_err *err)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)(uintptr_t)obj, key, value)
+    {
+        if (json_is_null(value))
+            return KV_FAIL(err, KV_EFORMAT, "%s: \"%.64s\" is null; give it a value or leave it out", where, key);
+    }
+    return KV_OK;
+}
+
+static kv_rc refuse_all_nulls(const json_t *spec, const char *where, kv_err *err)
+{
+    static const char *const sections[] = {"codec", "attribution", "tp", "claims", "floors"};
+    char place[KV_ERR_TEXT];
+    kv_rc rc = refuse_nulls(spec, where, err);
+    for (size_t i = 0; rc == KV_OK && i < sizeof sections / sizeof *sections; i++) {
+        snprintf(place, sizeof place, "%.500s: \"%s\"", where, sections[i]);
+        rc = refuse_nulls(json_object_get(spec, sections[i]), place, err);
+    }
+    return rc;
+}
+
 static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv_err *err)
 {
     static const char *const keys[] = {"schema", "name",        "select", "pairs",  "geometries", "tail",
@@ -342,6 +367,7 @@ static kv_rc read_spec(kv_campaign *c, const json_t *spec, const char *where, kv
     kv_rc rc;
     const char *schema = NULL;
     KV_TRY(rc, out, kv_json_only_keys(spec, keys, where, err));
+    KV_TRY(rc, out, refuse_all_nulls(spec, where, err));
     KV_TRY(rc, out, kv_json_get_text(spec, "schema", true, where, &schema, err));
     if (strcmp(schema, KV_CAMPAIGN_SCHEMA) != 0)
         return KV_FAIL(err, KV_EFORMAT, "%s: \"schema\" is \"%s\", must be \"%s\"", where, schema, KV_CAMPAIGN_SCHEMA);

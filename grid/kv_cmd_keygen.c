@@ -14,6 +14,11 @@ int kv_cmd_keygen(const kv_opts *o, int argc, char **argv)
     char id[KV_KEY_ID_HEX];
     const char *path = o->positional[0];
     kv_rc rc = KV_OK;
+    if (!o->seal && o->pass_fd >= 0) {
+        rc =
+            KV_FAIL(&err, KV_EINVAL, "--pass-fd goes with --seal: without it the key would stand in the file unsealed");
+        goto out;
+    }
     if (o->seal) KV_TRY(rc, out, kv_pass_find((int)o->pass_fd, &pass, &err));
     if (o->seal && pass == NULL) {
         rc = KV_FAIL(&err, KV_EINVAL, "--seal needs a passphrase: --pass-fd N or $KVGRID_PASSPHRASE");

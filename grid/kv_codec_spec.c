@@ -242,7 +242,9 @@ const char *kv_move_point_side(const kv_move_point *p, int side)
 
 json_t *kv_codec_point_params_new(const kv_codec_point *p)
 {
-    json_t *o = json_pack("{s:s,s:s}", "payload", p->payload->name, "stream", streams[p->stream]);
+    json_t *o = json_object(); /* keys in their order: others compare the text */
     if (o != NULL && p->bits != KV_CODEC_BITS_DEFAULT) json_object_set_new(o, "bits", json_sprintf("%d", p->bits));
+    json_object_set_new(o, "payload", json_string(p->payload->name));
+    json_object_set_new(o, "stream", json_string(streams[p->stream]));
     return o;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "certs/kv_hash.h"
 #include "kernels/kv_kern_num.h"
@@ -190,6 +191,11 @@ kv_rc kv_values_file_measure(kv_values_file *f, kv_err *err)
     if (in == NULL)
         return KV_FAIL(err, KV_EREAD, "payload file %s: %s cannot be read: %s", f->name,
                        f->path != NULL ? f->path : "(no path)", f->path != NULL ? strerror(errno) : "none is known");
+    struct stat st;
+    if (fstat(fileno(in), &st) != 0 || !S_ISREG(st.st_mode)) {
+        fclose(in);
+        return KV_FAIL(err, KV_EREAD, "payload file %s: %s is no regular file", f->name, f->path);
+    }
     kv_hash_init(&h);
     f->bytes = 0;
     while ((n = fread(bytes, 1, sizeof bytes, in)) > 0) {

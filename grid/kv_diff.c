@@ -215,6 +215,7 @@ kv_diff_change kv_diff_grade(const kv_diff_row *o, const kv_diff_row *n)
 static bool layout_changed(const kv_diff *d, const char *name)
 {
     const uint32_t o = kv_names_find(&d->side[KV_OLD].layouts, name), n = kv_names_find(&d->side[KV_NEW].layouts, name);
+    if (o == KV_NAMES_NONE && n == KV_NAMES_NONE) return false; /* no layout: a recipe, or the canonical tensor */
     return o == KV_NAMES_NONE || n == KV_NAMES_NONE ||
            strcmp(d->side[KV_OLD].digest[o], d->side[KV_NEW].digest[n]) != 0;
 }

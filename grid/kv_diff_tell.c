@@ -47,11 +47,11 @@ static const char *tri_text(uint8_t t)
 }
 
 /* The first observation that differs, " (tokens_identical true -> false)"; nothing where the verdicts say it. */
-static kv_rc put_observation(const kv_diff_row *o, const kv_diff_row *n, kv_buf *out, kv_err *err)
+static kv_rc put_observation(const char *check, const kv_diff_row *o, const kv_diff_row *n, kv_buf *out, kv_err *err)
 {
     for (int i = 0; i < KV_SEEN_COUNT; i++)
         if (o->seen[i] != n->seen[i])
-            return kv_buf_printf(out, err, " (%s %s -> %s)", kv_seen_name(i), tri_text(o->seen[i]),
+            return kv_buf_printf(out, err, " (%s %s -> %s)", kv_seen_name(check, i), tri_text(o->seen[i]),
                                  tri_text(n->seen[i]));
     return KV_OK;
 }
@@ -84,7 +84,7 @@ kv_rc kv_diff_line(const kv_diff *d, const kv_diff_pair *p, kv_buf *out, kv_err 
                          d->geometries.text[any->geometry], name_of(d, k->params)));
     if (o == NULL || n == NULL) return kv_buf_puts(out, verdict_of(any), err);
     KV_TRY(rc, out, kv_buf_printf(out, err, "%s -> %s", verdict_of(o), verdict_of(n)));
-    if (o->verdict == n->verdict) KV_TRY(rc, out, put_observation(o, n, out, err));
+    if (o->verdict == n->verdict) KV_TRY(rc, out, put_observation(name_of(d, k->check), o, n, out, err));
     rc = put_redeclared(d, p, out, err);
 out:
     return rc;

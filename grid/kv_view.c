@@ -7,9 +7,11 @@
 
 #define READER_BYTES_MAX ((size_t)1 << 30)
 
-const char *kv_seen_name(int i)
+const char *kv_seen_name(const char *check, int i)
 {
-    return i < KV_OBS_COUNT ? kv_obs_name((kv_obs)i) : i == KV_SEEN_GATHER ? "gather_agrees" : "values_preserved";
+    kv_check k = KV_CHECK_PAIR;
+    (void)kv_check_parse(check, &k);
+    return i < KV_OBS_COUNT ? kv_row_obs_name(k, i) : i == KV_SEEN_GATHER ? "gather_agrees" : "values_preserved";
 }
 
 /* ---- rows ------------------------------------------------------------------------------- */
@@ -103,7 +105,8 @@ kv_rc kv_view_of_row(const kv_campaign *c, const kv_row *row, kv_view *out, json
     v.params = *params = kv_row_params_new(c, cell);
     if (v.params == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a row");
     memcpy(v.seen, row->observed, sizeof row->observed);
-    v.seen[KV_SEEN_GATHER] = !row->ran ? KV_NULL : row->gather_agrees ? KV_TRUE : KV_FALSE;
+    const bool gathers = row->ran && !row->has_codec && !row->has_study;
+    v.seen[KV_SEEN_GATHER] = !gathers ? KV_NULL : row->gather_agrees ? KV_TRUE : KV_FALSE;
     v.seen[KV_SEEN_VALUES] = KV_NULL;
     v.converts = row->ran && row->converts;
     if (v.converts) v.seen[KV_SEEN_VALUES] = row->values_preserved ? KV_TRUE : KV_FALSE;

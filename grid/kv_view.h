@@ -11,7 +11,7 @@
 /* What a row says it has seen: its observations and, since a conversion never reproduces the target, what its proof adds. */
 enum { KV_SEEN_GATHER = KV_OBS_COUNT, KV_SEEN_VALUES, KV_SEEN_COUNT };
 /* "tokens_identical", "gather_agrees", "values_preserved" and so on. */
-const char *kv_seen_name(int i);
+const char *kv_seen_name(const char *check, int i); /* of a row of that check */
 
 /* What is compared and expected of a row. Texts are borrowed from the row or the campaign. */
 typedef struct {

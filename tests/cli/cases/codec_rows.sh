@@ -61,6 +61,37 @@ case_exports_take_them_for_what_they_are()
 }
 
 # A figure that a campaign sells, changed and signed again, is found by both.
+# Against itself nothing is redeclared or new: not from the file, and not from the run's own memory.
+case_compared_with_themselves_they_are_the_same()
+{
+    need_rows
+    kv diff "$ROWS_CERT" "$ROWS_CERT"
+    expect_rc 0
+    expect_out ' 0 worse, 0 better, 0 new, 0 gone; 0 redeclared'
+    campaign bits.json 'select=["sglang","vllm-fa"]' 'pairs="all-ordered"' \
+        'geometries=[{"layers":1,"tokens":40,"kv_heads":1,"head_dim":16,"element":"bf16"}]' \
+        'codec={"recipes":["kv1","fp8"],"bits":[2,3],'"$codec_section"'}' \
+        'attribution={"recipes":["kv1"],"seeds":[1],"cells":["identity","k"],"block":16,"passages":2,"evaluated":16}'
+    kv run bits.json -o old.json --key "$KEY" --progress none
+    expect_rc 0
+    kv run bits.json -o new.json --key "$KEY" --progress none --baseline old.json
+    expect_rc 0
+    expect_out ' 0 worse, 0 better, 0 new, 0 gone; 0 redeclared'
+    sed 's/"identity_changes_nothing":true/"identity_changes_nothing":false/' old.json >edited.json
+    kv diff old.json edited.json
+    expect_rc 4
+    expect_out 'identity_changes_nothing true -> false'
+}
+
+case_null_is_no_value()
+{
+    campaign null.json 'select=["sglang"]' 'pairs=[]' 'codec={"recipes":["kv1"],"payloads":["zeros"],"block":null}' 2>/dev/null ||
+        fail "no campaign"
+    kv plan null.json
+    expect_rc 1
+    expect_err '"codec": "block" is null'
+}
+
 case_changed_figures_are_refused()
 {
     need_rows

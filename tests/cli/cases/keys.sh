@@ -29,6 +29,14 @@ case_keygen_into_nowhere()
     refused 5 . -- keygen .
 }
 
+case_a_passphrase_without_seal_is_refused()
+{
+    kv keygen here.sec --pass-fd 3
+    expect_rc 2
+    expect_err 'goes with --seal'
+    expect_no_file here.sec
+}
+
 case_two_keys_differ()
 {
     kv keygen a
