@@ -81,7 +81,7 @@ cli()
     local preset=$1 prefix=$2 log
     shift 2
     log=$logs/cli-$preset
-    tests/cli/run.sh --bin "build/$preset/kvgrid" --jobs "$jobs" --only "$only" --tally "$log.tally" ${full:+--full} "$@" 2>&1 </dev/null |
+    tests/cli/run.sh --bin "build/$preset/kvgrid" --jobs $((jobs + 1)) --only "$only" --tally "$log.tally" ${full:+--full} "$@" 2>&1 </dev/null |
         tee "$log" | grep -v -e '^passed ' -e '^cli cases: '
     [ ! -e "$log.tally" ] || awk -F '\t' -v OFS='\t' -v prefix="$prefix" '{ $2 = prefix $2; print }' "$log.tally" >>"$tally"
     tail -n 1 "$log"

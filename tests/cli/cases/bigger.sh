@@ -131,7 +131,7 @@ PY
 }
 
 # As many geometries as may be, found different from one another at once.
-case_fifty_thousand_geometries()
+case_slow_fifty_thousand_geometries()
 {
     campaign c.json 'geometries=[{"layers":1,"tokens":{"from":1,"to":50000},"kv_heads":2,"head_dim":8,"element":"f16"}]'
     kv plan c.json --format json

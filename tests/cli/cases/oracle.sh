@@ -10,7 +10,7 @@ case_the_oracle_itself()
     oracle self || fail "the oracle disagrees with offsets worked out by hand"
 }
 
-case_a_fixed_sample_of_geometries()
+case_slow_fixed_sample_of_geometries()
 {
     need_numpy
     sanitizer_env run

@@ -234,7 +234,7 @@ case_layouts_from_elsewhere()
     ! grep -q vllm-fa "$OUT" || fail "KVGRID_LAYOUTS is not honoured"
 }
 
-case_time_beyond_an_empty_mpi_program()
+case_slow_time_beyond_an_empty_mpi_program()
 {
     local empty grid
     need_cert
