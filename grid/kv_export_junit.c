@@ -199,7 +199,8 @@ out:
 static void put_evidence(const junit *j, const kv_view *v)
 {
     static const char *const tri[] = {"false", "true", "not made"};
-    for (int i = 0; i < KV_SEEN_COUNT; i++) kv_out_printf(j->out, "%s: %s\n", kv_seen_name(v->check, i), tri[v->seen[i]]);
+    for (int i = 0; i < KV_SEEN_COUNT; i++)
+        kv_out_printf(j->out, "%s: %s\n", kv_seen_name(v->check, i), tri[v->seen[i]]);
     kv_out_puts(j->out, "certificate body ");
     kv_xml_text(j->out, text_of(j->r->doc, "body_digest"));
     kv_out_puts(j->out, "\n");
