@@ -1,4 +1,5 @@
 #include "grid/kv_bench_codec.h"
+#include "grid/kv_bench_time.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,25 +36,6 @@ typedef struct {
     int32_t solver; /* of a full store, else -1 */
     bool every_variant;
 } task;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int64_t n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
 
 /* ---- the tasks -------------------------------------------------------------------------- */
 
@@ -194,19 +176,19 @@ static kv_rc measure(codec_bench *b, const task *t, int64_t repeat, figures *out
 {
     const size_t bytes = (size_t)((b->slot_bytes + b->row_bytes) / 2 * t->blocks);
     for (int64_t i = -1; i < repeat; i++) { /* the first round warms up */
-        const double t0 = now_s();
+        const double t0 = kv_bench_now();
         memcpy(b->to, b->from, bytes);
-        const double t1 = now_s();
+        const double t1 = kv_bench_now();
         const kv_rc rc = t->run(b, t->blocks, err);
-        const double t2 = now_s();
+        const double t2 = kv_bench_now();
         if (rc != KV_OK) return rc;
         b->from[0] = b->to[bytes - 1]; /* the copy is used */
         if (i < 0) continue;
         b->copy_s[i] = t1 - t0;
         b->task_s[i] = t2 - t1;
     }
-    out->copy_s = median(b->copy_s, repeat) / (double)t->blocks;
-    out->task_s = median(b->task_s, repeat) / (double)t->blocks;
+    out->copy_s = kv_bench_median(b->copy_s, repeat) / (double)t->blocks;
+    out->task_s = kv_bench_median(b->task_s, repeat) / (double)t->blocks;
     out->copy_best_s = b->copy_s[0] / (double)t->blocks; /* sorted by now */
     out->task_best_s = b->task_s[0] / (double)t->blocks;
     return KV_OK;

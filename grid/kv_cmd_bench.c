@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "grid/kv_ask.h"
+#include "grid/kv_bench_time.h"
 #include "grid/kv_bench_codec.h"
 #include "grid/kv_bench_tp.h"
 #include "grid/kv_cell_run.h"
@@ -32,25 +33,6 @@ typedef struct {
     double compare_gbs;             /* both images read */
     double probe_mps;               /* million positions a second */
 } pair_figures;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, int64_t n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return n % 2 == 1 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
 
 static kv_rc open_pair(pair_bench *b, const kv_campaign *c, const kv_cell *cell, bool *runs, kv_err *err)
 {
@@ -97,13 +79,13 @@ static void close_pair(pair_bench *b)
 static kv_rc time_batch(pair_bench *b, bool translate, double *seconds, kv_err *err)
 {
     const kv_device_ops *ops = b->dev->ops;
-    const double begin = now_s();
+    const double begin = kv_bench_now();
     kv_rc rc = KV_OK;
     for (int64_t i = 0; i < b->batch && rc == KV_OK; i++)
         rc = translate ? ops->translate(b->dev, &b->ix[0], b->image[0], &b->ix[1], b->image[1], 0, err)
                        : ops->copy(b->dev, b->image[0], b->copy, err);
     if (rc == KV_OK) rc = ops->finish(b->dev, err);
-    *seconds = (now_s() - begin) / (double)b->batch;
+    *seconds = (kv_bench_now() - begin) / (double)b->batch;
     return rc;
 }
 
@@ -138,13 +120,13 @@ static kv_rc measure(pair_bench *b, pair_figures *out, kv_err *err)
         b->copy_s[i] = one_copy;
         b->move_s[i] = one_move;
     }
-    const double copy = median(b->copy_s, b->repeat), move = median(b->move_s, b->repeat);
-    const double t3 = now_s();
+    const double copy = kv_bench_median(b->copy_s, b->repeat), move = kv_bench_median(b->move_s, b->repeat);
+    const double t3 = kv_bench_now();
     KV_TRY(rc, out, ops->probe(b->dev, &b->ix[1], &probe, err));
-    out->probe_mps = (double)probe.checked / (now_s() - t3) * 1e-6;
-    const double t4 = now_s();
+    out->probe_mps = (double)probe.checked / (kv_bench_now() - t3) * 1e-6;
+    const double t4 = kv_bench_now();
     KV_TRY(rc, out, ops->compare(b->dev, &b->ix[0], b->image[0], b->copy, &cmp, err));
-    out->compare_gbs = copied / (now_s() - t4) * 1e-9;
+    out->compare_gbs = copied / (kv_bench_now() - t4) * 1e-9;
     if (cmp.differing != 0) rc = KV_FAIL(err, KV_EDEVICE, "a copy differs from what was copied");
     out->copy_gbs = copied / copy * 1e-9;
     out->translate_gbs = moved / move * 1e-9;

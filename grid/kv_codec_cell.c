@@ -54,18 +54,31 @@ static void check_file_size(const kv_codec_section *s, const kv_codec_point *p, 
                  f->bytes, need);
 }
 
+/* No size of a cell is beyond what a certificate can say: 2^53. */
+static kv_rc check_sizes(const kv_geometry *g, kv_err *err)
+{
+    int64_t n = 0;
+    char text[KV_GEOMETRY_TEXT];
+    if (kv_mul_i64(g->layers, g->tokens, &n) && kv_mul_i64(n, g->kv_heads, &n) &&
+        kv_mul_i64(n, g->head_dim + g->head_dim_v, &n) && n <= (int64_t)1 << 49) /* values, of at most 16 bytes each */
+        return KV_OK;
+    kv_geometry_print(g, text);
+    return KV_FAIL(err, KV_EFORMAT, "a codec row at %s would hold more than 2^49 values; make the geometry smaller",
+                   text);
+}
+
 kv_rc kv_codec_size_of(const kv_codec_section *s, const kv_codec_point *p, const kv_geometry *g, kv_codec_size *out,
                        char reason[KV_REASON_TEXT], kv_err *err)
 {
     kv_codec_size z = {.dim = p->stream == 0 ? g->head_dim : g->head_dim_v};
-    kv_rc rc = KV_OK;
+    kv_rc rc = check_sizes(g, err);
     reason[0] = '\0';
+    if (rc != KV_OK) return rc;
     z.rows = g->layers * g->tokens * g->kv_heads;
     z.plain_bytes = 2 * z.rows * z.dim;
     if (p->payload != NULL && p->payload->kind == KV_VALUES_FILE) check_file_size(s, p, g, reason);
-    if (reason[0] != '\0')
-        ; /* refused */
-    else if (p->method == KV_STORE_FP8)
+    if (reason[0] != '\0') return KV_OK;
+    if (p->method == KV_STORE_FP8)
         z.stored_bytes = z.rows * kv_codec_fp8_row_bytes(z.dim);
     else if (p->method == KV_STORE_INT4_TOKEN)
         z.stored_bytes = z.rows * kv_codec_int4_row_bytes(z.dim);

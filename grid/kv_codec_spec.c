@@ -56,14 +56,6 @@ const char *kv_pages_name(kv_pages_kind p)
     return p < KV_PAGES_COUNT ? pages[p] : "?";
 }
 
-bool kv_pages_parse(const char *name, kv_pages_kind *out)
-{
-    int i;
-    if (!find(pages, KV_PAGES_COUNT, name, &i)) return false;
-    *out = (kv_pages_kind)i;
-    return true;
-}
-
 /* ---- the section ---------------------------------------------------------------------------- */
 
 /* A list of names, each once, into chosen[n]; where the key is missing, what was chosen before stays. */

@@ -34,7 +34,6 @@ typedef enum {
     KV_PAGES_COUNT
 } kv_pages_kind;
 const char *kv_pages_name(kv_pages_kind p);
-bool kv_pages_parse(const char *name, kv_pages_kind *out);
 
 #define KV_CODEC_BITS_DEFAULT 0 /* the recipe's own */
 

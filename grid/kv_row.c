@@ -143,9 +143,9 @@ static json_t *proof(const kv_campaign *c, const kv_row *r)
 
 static json_t *proof_of(const kv_campaign *c, const kv_cell *cell, const kv_row *r)
 {
-    if (cell->check == KV_CHECK_ATTRIBUTION) return kv_row_study_proof_new(c, r);
+    if (cell->check == KV_CHECK_ATTRIBUTION) return kv_row_study_proof_new(r);
     if (cell->check == KV_CHECK_TP) return kv_row_shard_proof_add(c, r, proof(c, r));
-    return cell->check == KV_CHECK_CODEC ? kv_row_codec_proof_new(c, r) : proof(c, r);
+    return cell->check == KV_CHECK_CODEC ? kv_row_codec_proof_new(r) : proof(c, r);
 }
 
 json_t *kv_row_json_new(const kv_campaign *c, const kv_row *r)

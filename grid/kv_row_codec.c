@@ -42,9 +42,8 @@ static json_t *digest(const kv_row *r, const uint8_t bytes[KV_HASH_BYTES])
     return r->has_codec ? json_string(hex) : json_null();
 }
 
-json_t *kv_row_codec_proof_new(const kv_campaign *c, const kv_row *r)
+json_t *kv_row_codec_proof_new(const kv_row *r)
 {
-    (void)c;
     const kv_row_codec *o = &r->codec;
     const char *kind = r->verdict == KV_VERDICT_REFUSED  ? KV_PROOF_FRONTIER
                        : r->verdict == KV_VERDICT_FAILED ? KV_PROOF_FAILED

@@ -27,9 +27,8 @@ static json_t *passages_new(const kv_row *r)
     return list;
 }
 
-json_t *kv_row_study_proof_new(const kv_campaign *c, const kv_row *r)
+json_t *kv_row_study_proof_new(const kv_row *r)
 {
-    (void)c;
     const kv_row_study *o = &r->study;
     const char *kind = r->verdict == KV_VERDICT_REFUSED  ? KV_PROOF_FRONTIER
                        : r->verdict == KV_VERDICT_FAILED ? KV_PROOF_FAILED

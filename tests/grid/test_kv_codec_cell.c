@@ -149,6 +149,26 @@ static void codec__a_slot_that_does_not_exist_is_refused(void **state)
     kv_campaign_free(&c);
 }
 
+/* Sizes are checked before anything is multiplied: the program says which geometry, and ends. */
+static void codec__of_a_geometry_beyond_64_bits_is_an_error(void **state)
+{
+    (void)state;
+    kv_campaign c = campaign("L=1,T=64,H=1,D=16,e=f16", "'recipes':['fp8','kv1'],'payloads':['gaussian'],'block':32");
+    kv_geometry g = c.geometries[0];
+    g.layers = KV_LAYERS_MAX;
+    g.tokens = KV_TOKENS_MAX;
+    g.kv_heads = KV_HEADS_MAX;
+    for (size_t i = 0; i < kv_codec_point_count(&c.codec); i++) {
+        const kv_codec_point p = kv_codec_point_at(&c.codec, i);
+        kv_codec_size z;
+        char reason[KV_REASON_TEXT];
+        kv_err err = {0};
+        assert_int_equal(kv_codec_size_of(&c.codec, &p, &g, &z, reason, &err), KV_EFORMAT);
+        assert_non_null(strstr(err.text, "2^49"));
+    }
+    kv_campaign_free(&c);
+}
+
 static void move__is_exact_to_the_byte_and_needs_a_page(void **state)
 {
     (void)state;
@@ -211,6 +231,7 @@ int main(void)
         cmocka_unit_test(codec__never_is_exact_and_keeps_its_two_implementations_together),
         cmocka_unit_test(codec__published_k_loses_what_kv1_keeps),
         cmocka_unit_test(codec__a_slot_that_does_not_exist_is_refused),
+        cmocka_unit_test(codec__of_a_geometry_beyond_64_bits_is_an_error),
         cmocka_unit_test(move__is_exact_to_the_byte_and_needs_a_page),
         cmocka_unit_test(rows__of_a_codec_cell_come_back),
     };
