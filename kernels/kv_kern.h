@@ -17,6 +17,7 @@
 
 typedef struct kv_device kv_device;
 typedef struct kv_image kv_image;
+typedef struct kv_codec_ops kv_codec_ops; /* kernels/codec/kv_codec_batch.h */
 
 /* Result of the index probe of one native space. */
 typedef struct {
@@ -110,6 +111,8 @@ typedef struct {
      * failed. Every operation with a result does the same first. */
     kv_rc (*finish)(kv_device *d, kv_err *err);
     void (*close)(kv_device *d);
+
+    const kv_codec_ops *codec; /* batches of the lossy codec */
 } kv_device_ops;
 
 struct kv_device {

@@ -1,6 +1,8 @@
 /* The CPU backend: the reference device, one core. */
 #include "kernels/kv_kern_cpu.h"
 
+#include "kernels/codec/kv_codec_batch.h"
+
 static void cpu_close(kv_device *d)
 {
     kv_free(d);
@@ -28,6 +30,7 @@ static const kv_device_ops cpu_ops = {
     .copy = kv_cpu_copy,
     .finish = kv_cpu_finish,
     .close = cpu_close,
+    .codec = &kv_cpu_codec_ops,
 };
 
 kv_rc kv_device_cpu_new(kv_device **out, kv_err *err)

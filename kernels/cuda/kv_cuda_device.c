@@ -227,6 +227,7 @@ static const kv_device_ops cuda_ops = {
     .copy = copy,
     .finish = finish,
     .close = close_device,
+    .codec = &kv_cuda_codec_ops,
 };
 
 /* "13.0" of 13000 */

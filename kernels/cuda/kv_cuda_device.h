@@ -2,6 +2,7 @@
 #ifndef KV_CUDA_DEVICE_H
 #define KV_CUDA_DEVICE_H
 
+#include "kernels/codec/kv_codec_batch.h"
 #include "kernels/cuda/kv_cuda.h"
 #include "kernels/cuda/kv_cuda_kern.h"
 #include "kernels/kv_kern_image.h"
@@ -30,6 +31,8 @@ kv_rc kv_cuda_enter(const kv_cuda *c, kv_err *err) KV_MUST_USE;
 kv_rc kv_cuda_take(const kv_cuda *c, int64_t bytes, const char *what, void **out, kv_err *err) KV_MUST_USE;
 /* Waits for everything queued. */
 kv_rc kv_cuda_wait(const kv_cuda *c, kv_err *err) KV_MUST_USE;
+
+extern const kv_codec_ops kv_cuda_codec_ops; /* kv_cuda_batch.c */
 
 kv_rc kv_cuda_probe(kv_device *d, const kv_index *ix, kv_probe_result *out, kv_err *err);
 kv_rc kv_cuda_compare(kv_device *d, const kv_index *ix, const kv_image *got, const kv_image *want,

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/codec/kv_codec.h"
 #include "kernels/kv_kern.h"
 
 #ifdef __cplusplus
@@ -72,6 +73,30 @@ typedef struct {
 /* Floats of scratch; false where they do not fit 63 bits. */
 bool kv_cuda_token_floats(const kv_cuda_decode *d, int64_t *floats);
 kv_rc kv_cuda_run_decode(const kv_cuda_on *on, const kv_cuda_decode *d, kv_err *err);
+
+/* ---- kv_cuda_codec.cu ------------------------------------------------------------------- */
+
+/* A batch of the codec (kernels/codec/kv_codec_batch.h). All pointers lie in device memory, 16-byte aligned; S is 1 if
+ * shared, else blocks. Codes are within their ranges (kv_codec_batch_check). */
+typedef struct {
+    kv_codec_params p;
+    int64_t blocks, rows; /* blocks below 2^31 */
+    int32_t wht;
+    bool shared;
+    int64_t row_bytes;
+    const uint16_t *mean, *basis, *centers;   /* fp16: [S][dim], [S][d_eff][dim], [S][k][d_eff] */
+    const float *sign;                        /* [wht] */
+    float *x;                                 /* [blocks][rows][dim] */
+    uint32_t *seg, *count;                    /* [blocks][rows] */
+    uint16_t *t, *norm;                       /* [blocks][rows] fp16 */
+    uint8_t *packed;                          /* [blocks][rows][row_bytes] */
+    uint16_t *idx, *val;                      /* [blocks][rows * wht], those of a block together from its start on */
+    float *res_norm;                          /* [blocks][rows], or NULL */
+    unsigned long long *outliers, *saturated; /* [blocks] */
+} kv_cuda_codec;
+
+kv_rc kv_cuda_run_codec_encode(const kv_cuda_on *on, const kv_cuda_codec *c, kv_err *err);
+kv_rc kv_cuda_run_codec_decode(const kv_cuda_on *on, const kv_cuda_codec *c, kv_err *err);
 
 #ifdef __cplusplus
 }

@@ -13,7 +13,7 @@ if [ ${#archs[@]} -eq 0 ]; then
     IFS=';' read -r -a archs < <(sed -n 's/^set(KV_CUDA_ARCHS "\([^"]*\)".*/\1/p' "$root/CMakeLists.txt")
 fi
 [ ${#archs[@]} -gt 0 ] || { echo "CMakeLists.txt names no architecture"; exit 1; }
-fast='translate|probe|compare|diff_add|score|weigh'
+fast='translate|probe|compare|diff_add|score|weigh|codec_decode|codec_encode'
 allowed=8 # bytes: one 64-bit number, kept aside across a loop
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT

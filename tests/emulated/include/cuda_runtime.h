@@ -25,6 +25,9 @@ struct uint2 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 struct uint3 {
     unsigned x, y, z;
 };
