@@ -200,6 +200,9 @@ static void rotation_unpack(const uint8_t *in, int64_t row_bytes, kv_codec_codes
 }
 
 typedef struct {
+    kv_device *dev;
+    kv_codec_batch *batch; /* one block of ROTATION_ROWS rows */
+    float *in, *out;       /* such rows, zeros past the last */
     kv_codec_params p;
     kv_codec_skeleton s;
     kv_codec_work *work;
@@ -210,6 +213,7 @@ typedef struct {
 
 static kv_rc rotation_open(rotation *q, int64_t dim, int32_t bits, kv_err *err)
 {
+    const size_t values = ROTATION_ROWS * (size_t)dim;
     kv_rc rc;
     q->p = rotation_params(dim, bits);
     KV_TRY(rc, out, kv_codec_params_check(&q->p, err));
@@ -224,15 +228,23 @@ static kv_rc rotation_open(rotation *q, int64_t dim, int32_t bits, kv_err *err)
     const size_t bytes = (size_t)(ROTATION_ROWS * kv_codec_rotation_row_bytes(dim, bits));
     q->packed = kv_alloc(2 * bytes, 1);
     q->repacked = q->packed + bytes;
-    q->back = kv_alloc(ROTATION_ROWS * (size_t)dim, sizeof *q->back);
-    if (q->packed == NULL || q->back == NULL)
-        rc = KV_FAIL(err, KV_ENOMEM, "no memory for rows of %lld values", (long long)dim);
+    q->back = kv_alloc(values, sizeof *q->back);
+    q->in = kv_alloc(values, sizeof *q->in);
+    q->out = kv_alloc(values, sizeof *q->out);
+    if (q->packed == NULL || q->back == NULL || q->in == NULL || q->out == NULL)
+        return KV_FAIL(err, KV_ENOMEM, "no memory for rows of %lld values", (long long)dim);
+    const kv_codec_batch_shape shape = {.p = q->p, .blocks = 1, .rows = ROTATION_ROWS};
+    KV_TRY(rc, out, q->dev->ops->codec->create(q->dev, &shape, &q->batch, err));
+    rc = q->dev->ops->codec->put_skeleton(q->dev, q->batch, 0, &q->s, err);
 out:
     return rc;
 }
 
 static void rotation_close(rotation *q)
 {
+    q->dev->ops->codec->destroy(q->dev, q->batch);
+    kv_free(q->in);
+    kv_free(q->out);
     kv_codec_work_free(q->work);
     kv_codec_skeleton_free(&q->s);
     for (int i = 0; i < 2; i++) kv_codec_codes_free(&q->codes[i]);
@@ -241,34 +253,48 @@ static void rotation_close(rotation *q)
     kv_free(q->back);
 }
 
-static void rotation_rows(rotation *q, const float *x, int64_t n, float *y, kv_codec_tally *t)
+/* The device's batch is whole; rows past n are zeros there, and are looked at by nobody. */
+static kv_rc rotation_rows(rotation *q, const float *x, int64_t n, float *y, kv_codec_tally *t, kv_err *err)
 {
-    const kv_codec_variant *fast = kv_codec_best(), *plain = &kv_codec_variants()[0];
+    const kv_codec_variant *plain = &kv_codec_variants()[0];
+    const kv_codec_ops *ops = q->dev->ops->codec;
     const int64_t row = kv_codec_row_bytes(&q->p), bytes = n * (2 + row);
-    fast->encode(q->work, x, n, &q->codes[0]);
+    const size_t values = (size_t)(n * q->p.dim), whole = ROTATION_ROWS * (size_t)q->p.dim;
+    kv_rc rc;
+    memcpy(q->in, x, values * sizeof *x);
+    memset(q->in + values, 0, (whole - values) * sizeof *x);
+    KV_TRY(rc, out, ops->put_rows(q->dev, q->batch, 0, q->in, err));
+    KV_TRY(rc, out, ops->encode(q->dev, q->batch, 1, err));
+    KV_TRY(rc, out, ops->get_codes(q->dev, q->batch, 0, &q->codes[0], err));
     plain->encode(q->work, x, n, &q->codes[1]);
     for (int i = 0; i < 2; i++) {
         kv_codec_digest_u16(&t->digest[KV_DIGEST_CODES][i], q->codes[i].norm, n);
         kv_hash_update(&t->digest[KV_DIGEST_CODES][i], q->codes[i].residual, (size_t)(n * row));
     }
-    q->again.n = n;
+    q->again.n = ROTATION_ROWS;
     rotation_pack(&q->codes[0], row, q->packed);
     rotation_unpack(q->packed, row, &q->again);
     rotation_pack(&q->again, row, q->repacked);
     add_bytes(t, KV_DIGEST_SLOTS, q->packed, q->repacked, bytes);
-    fast->decode(q->work, &q->again, y);
+    KV_TRY(rc, out, ops->put_codes(q->dev, q->batch, 0, &q->again, err));
+    KV_TRY(rc, out, ops->decode(q->dev, q->batch, 1, err));
+    KV_TRY(rc, out, ops->get_rows(q->dev, q->batch, 0, q->out, err));
+    memcpy(y, q->out, values * sizeof *y);
+    q->again.n = n;
     plain->decode(q->work, &q->again, q->back);
     add_values(t, y, q->back, n * q->p.dim);
     t->saturated += q->codes[0].saturated;
+out:
+    return rc;
 }
 
-kv_rc kv_codec_store_rotation(const float *x, int64_t rows, int64_t dim, int32_t bits, float *y, kv_codec_tally *t,
-                              kv_err *err)
+kv_rc kv_codec_store_rotation(kv_device *dev, const float *x, int64_t rows, int64_t dim, int32_t bits, float *y,
+                              kv_codec_tally *t, kv_err *err)
 {
-    rotation q = {0};
-    const kv_rc rc = rotation_open(&q, dim, bits, err);
+    rotation q = {.dev = dev};
+    kv_rc rc = rotation_open(&q, dim, bits, err);
     for (int64_t r = 0; rc == KV_OK && r < rows; r += ROTATION_ROWS)
-        rotation_rows(&q, x + r * dim, rows - r < ROTATION_ROWS ? rows - r : ROTATION_ROWS, y + r * dim, t);
+        rc = rotation_rows(&q, x + r * dim, rows - r < ROTATION_ROWS ? rows - r : ROTATION_ROWS, y + r * dim, t, err);
     if (rc == KV_OK) t->encoded_rows += rows;
     rotation_close(&q);
     return rc;

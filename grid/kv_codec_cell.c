@@ -203,8 +203,8 @@ static kv_rc store_rows(run *x, const float *in, int64_t rows, float *out)
     if (p->method == KV_STORE_FP8) return kv_codec_store_fp8(in, rows, x->dim, out, &x->tally, x->err);
     if (p->method == KV_STORE_INT4_TOKEN) return kv_codec_store_int4(in, rows, x->dim, out, &x->tally, x->err);
     if (p->method == KV_STORE_ROTATION)
-        return kv_codec_store_rotation(in, rows, x->dim, kv_codec_point_bits(p), out, &x->tally, x->err);
-    return kv_codec_store_lane(&x->z.half, in, rows, out, NULL, &x->tally, x->err);
+        return kv_codec_store_rotation(x->r->dev, in, rows, x->dim, kv_codec_point_bits(p), out, &x->tally, x->err);
+    return kv_codec_store_lane(x->r->dev, &x->z.half, in, rows, out, NULL, &x->tally, x->err);
 }
 
 /* x->x of one layer to x->y. */
@@ -372,7 +372,9 @@ kv_rc kv_codec_cell_plan(const kv_codec_section *s, const kv_codec_point *p, con
     const int64_t layer = g->tokens * g->kv_heads * (g->head_dim + g->head_dim_v);
     out->bytes[0] = z.plain_bytes;
     out->bytes[1] = z.stored_bytes;
+    const int64_t at_once = KV_CODEC_AT_ONCE * s->block < g->tokens ? KV_CODEC_AT_ONCE * s->block : g->tokens;
     out->peak_bytes = 4 * 8 * layer;
+    if (kv_store_method_recipe(p->method) >= 0) out->peak_bytes += 8 * at_once * z.dim; /* values, room for outliers */
     out->moved_bytes = 4 * z.plain_bytes;
     out->cost = (uint64_t)(z.rows * z.dim) * (kv_store_method_recipe(p->method) >= 0 ? NS_CODEC_VALUE : NS_VALUE);
     return KV_OK;

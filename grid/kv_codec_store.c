@@ -66,17 +66,21 @@ static void digest_codes(const kv_codec_params *p, const kv_codec_codes *c, kv_h
     kv_codec_digest_u16(h, c->outlier_val, c->outliers);
 }
 
-/* ---- a block -------------------------------------------------------------------------------- */
+/* ---- a lane --------------------------------------------------------------------------------- */
 
-/* Everything that blocks of one lane are stored with. */
+/* Everything that blocks of one lane are stored with. The device is what is tried; the plain reference stands beside it. */
 typedef struct {
     const kv_codec_half_config *h;
     kv_codec_params p;
     kv_codec_slot_layout layout;
-    const kv_codec_variant *fast, *plain;
+    kv_device *dev;
+    kv_codec_batch *batch;
+    const kv_codec_variant *plain;
     kv_codec_work *work;
-    kv_codec_skeleton skeleton, again_skeleton;
+    kv_codec_skeleton basis; /* the shared parts of a group */
+    kv_codec_skeleton skeleton[KV_CODEC_AT_ONCE], again_skeleton;
     kv_codec_codes codes[2], again;
+    bool overflow[KV_CODEC_AT_ONCE];
     uint8_t *slot, *slot_again;
     float *y; /* of the reference, [n][dim] */
     kv_codec_tally *t;
@@ -90,65 +94,96 @@ static void copy_basis(const kv_codec_params *p, const kv_codec_skeleton *from, 
     memcpy(to->basis, from->basis, (size_t)p->d_eff * (size_t)p->dim * sizeof *to->basis);
 }
 
-/* Reads the slot back, packs it again, and decodes what was read with both implementations. */
-static kv_rc read_back(lane *l, float *y)
+/* Blocks first .. first + count - 1: their skeletons, with a basis of their own or that of their group of `group` blocks. */
+static kv_rc fit_blocks(lane *l, const float *x, int64_t first, int64_t count, int64_t group, int64_t blocks)
 {
     const int64_t n = l->h->slot.n, values = n * l->p.dim;
-    kv_rc rc;
-    copy_basis(&l->p, &l->skeleton, &l->again_skeleton);
-    KV_TRY(rc, out, kv_codec_slot_unpack(&l->h->slot, l->slot, l->layout.total, &l->again_skeleton, &l->again, l->err));
-    KV_TRY(rc, out, kv_codec_slot_pack(&l->h->slot, &l->again_skeleton, &l->again, l->slot_again, l->err));
-    kv_hash_update(&l->t->digest[KV_DIGEST_SLOTS][0], l->slot, (size_t)l->layout.total);
-    kv_hash_update(&l->t->digest[KV_DIGEST_SLOTS][1], l->slot_again, (size_t)l->layout.total);
-    kv_codec_work_set(l->work, &l->again_skeleton);
-    l->fast->decode(l->work, &l->again, y);
-    l->plain->decode(l->work, &l->again, l->y);
-    kv_codec_digest_f32(&l->t->digest[KV_DIGEST_VALUES][0], y, values);
-    kv_codec_digest_f32(&l->t->digest[KV_DIGEST_VALUES][1], l->y, values);
+    const kv_codec_ops *ops = l->dev->ops->codec;
+    kv_codec_fit_report report;
+    kv_rc rc = KV_OK;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t b = first + i, left = blocks - b;
+        kv_codec_skeleton *s = &l->skeleton[i];
+        if (l->h->slot.shared && b % group == 0)
+            KV_TRY(rc, out,
+                   kv_codec_fit_basis(&l->p, &l->h->fit, x + b * values, NULL, (left < group ? left : group) * n,
+                                      &l->basis, &report, l->err));
+        if (l->h->slot.shared) copy_basis(&l->p, &l->basis, s);
+        KV_TRY(rc, out,
+               l->h->slot.shared ? kv_codec_fit_centers(&l->p, &l->h->fit, x + b * values, NULL, n, s, &report, l->err)
+                                 : kv_codec_fit(&l->p, &l->h->fit, x + b * values, NULL, n, s, &report, l->err));
+        KV_TRY(rc, out, ops->put_skeleton(l->dev, l->batch, i, s, l->err));
+        KV_TRY(rc, out, ops->put_rows(l->dev, l->batch, i, x + b * values, l->err));
+    }
 out:
     return rc;
 }
 
-static kv_rc store_block(lane *l, const float *x, float *y, uint8_t *page)
+/* Reads slot i back, packs it again, and gives what was read to both decoders. */
+static kv_rc read_back(lane *l, int64_t i)
+{
+    const kv_codec_ops *ops = l->dev->ops->codec;
+    kv_rc rc;
+    copy_basis(&l->p, &l->skeleton[i], &l->again_skeleton);
+    KV_TRY(rc, out, kv_codec_slot_unpack(&l->h->slot, l->slot, l->layout.total, &l->again_skeleton, &l->again, l->err));
+    KV_TRY(rc, out, kv_codec_slot_pack(&l->h->slot, &l->again_skeleton, &l->again, l->slot_again, l->err));
+    kv_hash_update(&l->t->digest[KV_DIGEST_SLOTS][0], l->slot, (size_t)l->layout.total);
+    kv_hash_update(&l->t->digest[KV_DIGEST_SLOTS][1], l->slot_again, (size_t)l->layout.total);
+    KV_TRY(rc, out, ops->put_skeleton(l->dev, l->batch, i, &l->again_skeleton, l->err));
+    KV_TRY(rc, out, ops->put_codes(l->dev, l->batch, i, &l->again, l->err));
+    kv_codec_work_set(l->work, &l->again_skeleton);
+    l->plain->decode(l->work, &l->again, l->y);
+    kv_codec_digest_f32(&l->t->digest[KV_DIGEST_VALUES][1], l->y, l->h->slot.n * l->p.dim);
+out:
+    return rc;
+}
+
+/* The codes of block i of the batch: both makers' digests, the slot, and what is read back from it. */
+static kv_rc keep_block(lane *l, int64_t i, const float *x, uint8_t *page)
 {
     const int64_t n = l->h->slot.n;
     kv_err full = {0};
-    kv_codec_work_set(l->work, &l->skeleton);
-    l->fast->encode(l->work, x, n, &l->codes[0]);
+    kv_rc rc;
+    KV_TRY(rc, out, l->dev->ops->codec->get_codes(l->dev, l->batch, i, &l->codes[0], l->err));
+    kv_codec_work_set(l->work, &l->skeleton[i]);
     l->plain->encode(l->work, x, n, &l->codes[1]);
-    for (int i = 0; i < 2; i++) digest_codes(&l->p, &l->codes[i], &l->t->digest[KV_DIGEST_CODES][i]);
+    for (int c = 0; c < 2; c++) digest_codes(&l->p, &l->codes[c], &l->t->digest[KV_DIGEST_CODES][c]);
     l->t->blocks++;
     l->t->encoded_rows += n;
     l->t->outliers += l->p.outliers ? l->codes[0].outliers : 0;
     l->t->saturated += l->codes[0].saturated;
-    if (l->p.outliers && l->h->slot.budget_ppm > 0 && l->codes[0].outliers > l->layout.max_entries) {
+    l->overflow[i] = l->p.outliers && l->h->slot.budget_ppm > 0 && l->codes[0].outliers > l->layout.max_entries;
+    if (l->overflow[i]) {
         l->t->overflow_blocks++;
-        kv_codec_through_bf16(x, n * l->p.dim, y);
         return KV_OK;
     }
-    const kv_rc rc = kv_codec_slot_pack(&l->h->slot, &l->skeleton, &l->codes[0], l->slot, &full);
+    rc = kv_codec_slot_pack(&l->h->slot, &l->skeleton[i], &l->codes[0], l->slot, &full);
     if (rc != KV_OK) return KV_FAIL(l->err, rc, "a block that must fit its slot does not: %s", full.text);
     if (page != NULL) memcpy(page, l->slot, (size_t)l->layout.total);
-    return read_back(l, y);
+    rc = read_back(l, i);
+out:
+    return rc;
 }
 
-/* Blocks first .. first + count - 1: with a basis of their own, or one for all of them. */
-static kv_rc store_group(lane *l, const float *x, int64_t first, int64_t count, float *y, uint8_t *pages)
+static kv_rc store_blocks(lane *l, const float *x, int64_t first, int64_t count, float *y, uint8_t *pages)
 {
-    const int64_t n = l->h->slot.n, values = n * l->p.dim;
-    kv_codec_fit_report report;
-    kv_rc rc = KV_OK;
-    if (l->h->slot.shared)
-        KV_TRY(
-            rc, out,
-            kv_codec_fit_basis(&l->p, &l->h->fit, x + first * values, NULL, count * n, &l->skeleton, &report, l->err));
-    for (int64_t b = first; b < first + count; b++) {
-        KV_TRY(rc, out,
-               l->h->slot.shared
-                   ? kv_codec_fit_centers(&l->p, &l->h->fit, x + b * values, NULL, n, &l->skeleton, &report, l->err)
-                   : kv_codec_fit(&l->p, &l->h->fit, x + b * values, NULL, n, &l->skeleton, &report, l->err));
-        KV_TRY(rc, out,
-               store_block(l, x + b * values, y + b * values, pages != NULL ? pages + b * l->layout.total : NULL));
+    const int64_t values = l->h->slot.n * l->p.dim;
+    const kv_codec_ops *ops = l->dev->ops->codec;
+    kv_rc rc;
+    KV_TRY(rc, out, ops->encode(l->dev, l->batch, count, l->err));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t b = first + i;
+        KV_TRY(rc, out, keep_block(l, i, x + b * values, pages != NULL ? pages + b * l->layout.total : NULL));
+    }
+    KV_TRY(rc, out, ops->decode(l->dev, l->batch, count, l->err));
+    for (int64_t i = 0; i < count; i++) {
+        float *to = y + (first + i) * values;
+        if (l->overflow[i]) {
+            kv_codec_through_bf16(x + (first + i) * values, values, to);
+            continue;
+        }
+        KV_TRY(rc, out, ops->get_rows(l->dev, l->batch, i, to, l->err));
+        kv_codec_digest_f32(&l->t->digest[KV_DIGEST_VALUES][0], to, values);
     }
 out:
     return rc;
@@ -156,8 +191,10 @@ out:
 
 static void close_lane(lane *l)
 {
+    l->dev->ops->codec->destroy(l->dev, l->batch);
     kv_codec_work_free(l->work);
-    kv_codec_skeleton_free(&l->skeleton);
+    kv_codec_skeleton_free(&l->basis);
+    for (int i = 0; i < KV_CODEC_AT_ONCE; i++) kv_codec_skeleton_free(&l->skeleton[i]);
     kv_codec_skeleton_free(&l->again_skeleton);
     for (int i = 0; i < 2; i++) kv_codec_codes_free(&l->codes[i]);
     kv_codec_codes_free(&l->again);
@@ -166,16 +203,19 @@ static void close_lane(lane *l)
     kv_free(l->y);
 }
 
-static kv_rc open_lane(lane *l)
+static kv_rc open_lane(lane *l, int64_t at_once)
 {
     kv_codec_params roomy = l->p; /* a slot with an outlier part may hold some whatever the threshold */
     const int64_t n = l->h->slot.n;
+    const kv_codec_batch_shape shape = {.p = l->p, .blocks = at_once, .rows = n};
     kv_rc rc;
     roomy.outliers = roomy.outliers || l->h->slot.budget_ppm > 0;
     KV_TRY(rc, out, kv_codec_slot_sizes(&l->h->slot, &l->layout, l->err));
-    KV_TRY(rc, out, kv_codec_skeleton_new(&l->p, &l->skeleton, l->err));
+    KV_TRY(rc, out, l->dev->ops->codec->create(l->dev, &shape, &l->batch, l->err));
+    KV_TRY(rc, out, kv_codec_skeleton_new(&l->p, &l->basis, l->err));
+    for (int64_t i = 0; i < at_once; i++) KV_TRY(rc, out, kv_codec_skeleton_new(&l->p, &l->skeleton[i], l->err));
     KV_TRY(rc, out, kv_codec_skeleton_new(&l->p, &l->again_skeleton, l->err));
-    KV_TRY(rc, out, kv_codec_work_new(&l->p, &l->skeleton, &l->work, l->err));
+    KV_TRY(rc, out, kv_codec_work_new(&l->p, &l->again_skeleton, &l->work, l->err));
     for (int i = 0; i < 2; i++) KV_TRY(rc, out, kv_codec_codes_new(&l->p, n, false, &l->codes[i], l->err));
     KV_TRY(rc, out, kv_codec_codes_new(&roomy, n, false, &l->again, l->err));
     l->slot = kv_alloc((size_t)l->layout.total, 1);
@@ -187,16 +227,19 @@ out:
     return rc;
 }
 
-kv_rc kv_codec_store_lane(const kv_codec_half_config *h, const float *x, int64_t rows, float *y, uint8_t *pages,
-                          kv_codec_tally *t, kv_err *err)
+kv_rc kv_codec_store_lane(kv_device *dev, const kv_codec_half_config *h, const float *x, int64_t rows, float *y,
+                          uint8_t *pages, kv_codec_tally *t, kv_err *err)
 {
-    lane l = {
-        .h = h, .p = h->slot.params, .fast = kv_codec_best(), .plain = &kv_codec_variants()[0], .t = t, .err = err};
-    const int64_t n = h->slot.n, blocks = rows / n, dim = l.p.dim;
+    lane l = {.h = h, .p = h->slot.params, .dev = dev, .plain = &kv_codec_variants()[0], .t = t, .err = err};
+    const int64_t n = h->slot.n, blocks = rows / n, dim = l.p.dim,
+                  at_once = blocks < KV_CODEC_AT_ONCE ? blocks : KV_CODEC_AT_ONCE;
     const int64_t group = h->group == KV_CODEC_GROUP_ALL ? blocks : h->group;
-    kv_rc rc = blocks > 0 ? open_lane(&l) : KV_OK;
-    for (int64_t first = 0; rc == KV_OK && first < blocks; first += group)
-        rc = store_group(&l, x, first, blocks - first < group ? blocks - first : group, y, pages);
+    kv_rc rc = blocks > 0 ? open_lane(&l, at_once) : KV_OK;
+    for (int64_t first = 0; rc == KV_OK && first < blocks; first += at_once) {
+        const int64_t count = blocks - first < at_once ? blocks - first : at_once;
+        rc = fit_blocks(&l, x, first, count, group, blocks);
+        if (rc == KV_OK) rc = store_blocks(&l, x, first, count, y, pages);
+    }
     if (rc == KV_OK) kv_codec_through_bf16(x + blocks * n * dim, (rows - blocks * n) * dim, y + blocks * n * dim);
     close_lane(&l);
     return rc;

@@ -12,6 +12,7 @@ struct kv_codec_tokens {
     kv_index ix;
     uint64_t seed;
     kv_image *image, *scratch;
+    float *host;       /* what goes to the image */
     kv_hash digest[2]; /* moved, plain */
     int32_t tokens[2][KV_DECODE_STEPS];
 };
@@ -48,6 +49,10 @@ kv_rc kv_codec_tokens_new(kv_device *dev, const kv_geometry *g, uint64_t seed, k
     KV_TRY(rc, fail, bind(t, g, err));
     KV_TRY(rc, fail, dev->ops->image_new(dev, kv_index_bytes(&t->ix), &t->image, err));
     KV_TRY(rc, fail, dev->ops->image_new(dev, kv_index_bytes(&t->ix), &t->scratch, err));
+    t->host = kv_alloc((size_t)kv_index_bytes(&t->ix), 1);
+    if (t->host == NULL)
+        KV_TRY(rc, fail,
+               KV_FAIL(err, KV_ENOMEM, "no memory for a layer of %lld bytes", (long long)kv_index_bytes(&t->ix)));
     *out = t;
     return KV_OK;
 fail:
@@ -65,10 +70,9 @@ kv_rc kv_codec_tokens_layer(kv_codec_tokens *t, int64_t layer, const float *cons
         const float *const *from = side == 0 ? moved : plain;
         kv_decode_result d;
         KV_TRY(rc, out, ops->poison(t->dev, t->image, kv_index_bytes(&t->ix), (uint32_t)side, err));
-        float *to = kv_image_host_view(t->image);
-        if (to == NULL) return KV_FAIL(err, KV_EUNSUP, "codec cells run on the CPU backend only");
-        memcpy(to, from[0], (size_t)(rows * lanes[0]) * sizeof *to);
-        memcpy(to + rows * lanes[0], from[1], (size_t)(rows * lanes[1]) * sizeof *to);
+        memcpy(t->host, from[0], (size_t)(rows * lanes[0]) * sizeof *t->host);
+        memcpy(t->host + rows * lanes[0], from[1], (size_t)(rows * lanes[1]) * sizeof *t->host);
+        KV_TRY(rc, out, ops->write(t->dev, t->image, t->host, kv_index_bytes(&t->ix), err));
         KV_TRY(rc, out, ops->decode(t->dev, &t->ix, t->image, 0, t->seed, layer, t->scratch, &d, err));
         if (layer == 0) memcpy(t->tokens[side], d.tokens, sizeof t->tokens[side]);
         kv_digest_logits(&t->digest[side], &d);
@@ -92,6 +96,7 @@ void kv_codec_tokens_free(kv_codec_tokens *t)
     if (t == NULL) return;
     t->dev->ops->image_free(t->dev, t->scratch);
     t->dev->ops->image_free(t->dev, t->image);
+    kv_free(t->host);
     kv_layout_free(t->layout);
     kv_free(t);
 }

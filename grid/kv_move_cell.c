@@ -48,6 +48,7 @@ typedef struct {
 } pool;
 
 typedef struct {
+    kv_device *dev;
     const kv_campaign *c;
     const kv_geometry *g;
     shape z;
@@ -186,7 +187,7 @@ static kv_rc seal_layer(run *x, int64_t layer)
             kv_codec_tally_start(&tally);
             rc = kv_values_make(&at, tokens, dim, x->head[0], x->err);
             if (rc == KV_OK)
-                rc = kv_codec_store_lane(&x->z.half[kv], x->head[0], tokens, x->head[1], pages, &tally, x->err);
+                rc = kv_codec_store_lane(x->dev, &x->z.half[kv], x->head[0], tokens, x->head[1], pages, &tally, x->err);
             for (int64_t b = 0; rc == KV_OK && b < x->z.blocks; b++)
                 memcpy(x->sealed + (b * heads + h) * pair + (kv ? x->z.slot[0] : 0), pages + b * slot, (size_t)slot);
             for (int64_t t = 0; rc == KV_OK && t < tokens; t++)
@@ -207,24 +208,32 @@ static kv_rc read_stream(run *x, int kv)
     kv_codec_params roomy = *p;
     kv_codec_skeleton s = {0};
     kv_codec_codes codes = {0};
-    kv_codec_work *work = NULL;
+    const kv_codec_ops *ops = x->dev->ops->codec;
+    const kv_codec_batch_shape of_heads = {.p = *p, .blocks = heads, .rows = n};
+    kv_codec_batch *batch = NULL;
     kv_rc rc;
+    if (x->z.blocks == 0) return KV_OK;
     roomy.outliers = half->slot.budget_ppm > 0;
     KV_TRY(rc, out, kv_codec_skeleton_new(p, &s, x->err));
     KV_TRY(rc, out, kv_codec_codes_new(&roomy, n, false, &codes, x->err));
-    KV_TRY(rc, out, kv_codec_work_new(p, &s, &work, x->err));
-    for (int64_t b = 0; b < x->z.blocks; b++)
+    KV_TRY(rc, out, ops->create(x->dev, &of_heads, &batch, x->err));
+    for (int64_t b = 0; b < x->z.blocks; b++) {
         for (int64_t h = 0; h < heads; h++) {
             const uint8_t *slot = x->side[1].at + kv_pages_slot_offset(&x->side[1].pages, b, h, kv);
             KV_TRY(rc, out, kv_codec_slot_unpack(&half->slot, slot, x->z.slot[kv], &s, &codes, x->err));
-            kv_codec_work_set(work, &s);
-            kv_codec_best()->decode(work, &codes, x->head[0]);
+            KV_TRY(rc, out, ops->put_skeleton(x->dev, batch, h, &s, x->err));
+            KV_TRY(rc, out, ops->put_codes(x->dev, batch, h, &codes, x->err));
+        }
+        KV_TRY(rc, out, ops->decode(x->dev, batch, heads, x->err));
+        for (int64_t h = 0; h < heads; h++) {
+            KV_TRY(rc, out, ops->get_rows(x->dev, batch, h, x->head[0], x->err));
             for (int64_t t = 0; t < n; t++)
                 memcpy(x->back[kv] + ((b * n + t) * heads + h) * dim, x->head[0] + t * dim,
                        (size_t)dim * sizeof(float));
         }
+    }
 out:
-    kv_codec_work_free(work);
+    ops->destroy(x->dev, batch);
     kv_codec_codes_free(&codes);
     kv_codec_skeleton_free(&s);
     return rc;
@@ -330,7 +339,7 @@ static uint32_t words_of(const kv_move_point *p)
 kv_rc kv_move_cell_run(kv_runner *r, const kv_campaign *c, const kv_move_point *p, const kv_geometry *g, kv_row *row,
                        kv_err *err)
 {
-    run x = {.c = c, .g = g, .row = row, .err = err};
+    run x = {.dev = r->dev, .c = c, .g = g, .row = row, .err = err};
     row->words = words_of(p);
     kv_rc rc = shape_of(&c->codec, p, g, &x.z, row->reason, err);
     if (rc != KV_OK) return rc;

@@ -33,9 +33,9 @@ struct kv_codec_ops {
     kv_rc (*put_rows)(kv_device *d, kv_codec_batch *b, int64_t block, const float *x, kv_err *err);
     kv_rc (*put_codes)(kv_device *d, kv_codec_batch *b, int64_t block, const kv_codec_codes *c, kv_err *err);
 
-    /* All blocks. Every skeleton, and all rows or codes, were put before. */
-    kv_rc (*encode)(kv_device *d, kv_codec_batch *b, kv_err *err);
-    kv_rc (*decode)(kv_device *d, kv_codec_batch *b, kv_err *err);
+    /* The first `blocks` blocks, 1 to all. Their skeletons, and rows or codes, were put before. */
+    kv_rc (*encode)(kv_device *d, kv_codec_batch *b, int64_t blocks, kv_err *err);
+    kv_rc (*decode)(kv_device *d, kv_codec_batch *b, int64_t blocks, kv_err *err);
 
     /* c has room for the batch's rows (kv_codec_codes_new of its params); x[rows][dim]. */
     kv_rc (*get_codes)(kv_device *d, kv_codec_batch *b, int64_t block, kv_codec_codes *c, kv_err *err);

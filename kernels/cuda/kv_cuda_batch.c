@@ -107,7 +107,6 @@ static kv_rc create(kv_device *d, const kv_codec_batch_shape *s, kv_codec_batch 
     b->block = block;
     (void)lay_out(b);
     b->at.p = s->p;
-    b->at.blocks = s->blocks;
     b->at.rows = s->rows;
     b->at.wht = z.wht;
     b->at.shared = s->shared;
@@ -187,22 +186,24 @@ out:
 
 /* ---- work ------------------------------------------------------------------------------- */
 
-static kv_rc encode(kv_device *d, kv_codec_batch *b, kv_err *err)
+static kv_rc encode(kv_device *d, kv_codec_batch *b, int64_t blocks, kv_err *err)
 {
     const kv_cuda *c = (kv_cuda *)(void *)d;
     kv_rc rc;
+    if (blocks < 1 || blocks > b->shape.blocks) return KV_FAIL(err, KV_EBUG, "%" PRId64 " blocks", blocks);
     KV_TRY(rc, out, kv_cuda_enter(c, err));
-    rc = kv_cuda_run_codec_encode(&c->on, &b->at, err);
+    rc = kv_cuda_run_codec_encode(&c->on, &b->at, blocks, err);
 out:
     return rc;
 }
 
-static kv_rc decode(kv_device *d, kv_codec_batch *b, kv_err *err)
+static kv_rc decode(kv_device *d, kv_codec_batch *b, int64_t blocks, kv_err *err)
 {
     const kv_cuda *c = (kv_cuda *)(void *)d;
     kv_rc rc;
+    if (blocks < 1 || blocks > b->shape.blocks) return KV_FAIL(err, KV_EBUG, "%" PRId64 " blocks", blocks);
     KV_TRY(rc, out, kv_cuda_enter(c, err));
-    rc = kv_cuda_run_codec_decode(&c->on, &b->at, err);
+    rc = kv_cuda_run_codec_decode(&c->on, &b->at, blocks, err);
 out:
     return rc;
 }

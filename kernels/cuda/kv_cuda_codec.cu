@@ -614,24 +614,24 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS, 2) codec_encode(const 
 
 /* ---- launches --------------------------------------------------------------------------- */
 
-extern "C" kv_rc kv_cuda_run_codec_encode(const kv_cuda_on *on, const kv_cuda_codec *c, kv_err *err)
+extern "C" kv_rc kv_cuda_run_codec_encode(const kv_cuda_on *on, const kv_cuda_codec *c, int64_t blocks, kv_err *err)
 {
     kv_rc rc = KV_OK;
-    KV_CUDA_LAUNCH(codec_encode, (unsigned)c->blocks, KV_CUDA_THREADS, 0, on->stream, *c);
+    KV_CUDA_LAUNCH(codec_encode, (unsigned)blocks, KV_CUDA_THREADS, 0, on->stream, *c);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
 out:
     return rc;
 }
 
-extern "C" kv_rc kv_cuda_run_codec_decode(const kv_cuda_on *on, const kv_cuda_codec *c, kv_err *err)
+extern "C" kv_rc kv_cuda_run_codec_decode(const kv_cuda_on *on, const kv_cuda_codec *c, int64_t blocks, kv_err *err)
 {
     const int rows = COEFS / c->wht < ROWS_MOST ? COEFS / c->wht : ROWS_MOST,
               columns = KV_CUDA_THREADS / (rows / 8) * QUAD;
     kv_rc rc = KV_OK;
     if (c->p.dim <= columns)
-        KV_CUDA_LAUNCH(codec_decode<4>, (unsigned)c->blocks, KV_CUDA_THREADS, 0, on->stream, *c);
+        KV_CUDA_LAUNCH(codec_decode<4>, (unsigned)blocks, KV_CUDA_THREADS, 0, on->stream, *c);
     else
-        KV_CUDA_LAUNCH(codec_decode<8>, (unsigned)c->blocks, KV_CUDA_THREADS, 0, on->stream, *c);
+        KV_CUDA_LAUNCH(codec_decode<8>, (unsigned)blocks, KV_CUDA_THREADS, 0, on->stream, *c);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
 out:
     return rc;

@@ -80,7 +80,7 @@ kv_rc kv_cuda_run_decode(const kv_cuda_on *on, const kv_cuda_decode *d, kv_err *
  * shared, else blocks. Codes are within their ranges (kv_codec_batch_check). */
 typedef struct {
     kv_codec_params p;
-    int64_t blocks, rows; /* blocks below 2^31 */
+    int64_t rows; /* of each block */
     int32_t wht;
     bool shared;
     int64_t row_bytes;
@@ -95,8 +95,9 @@ typedef struct {
     unsigned long long *outliers, *saturated; /* [blocks] */
 } kv_cuda_codec;
 
-kv_rc kv_cuda_run_codec_encode(const kv_cuda_on *on, const kv_cuda_codec *c, kv_err *err);
-kv_rc kv_cuda_run_codec_decode(const kv_cuda_on *on, const kv_cuda_codec *c, kv_err *err);
+/* The first `blocks` blocks. */
+kv_rc kv_cuda_run_codec_encode(const kv_cuda_on *on, const kv_cuda_codec *c, int64_t blocks, kv_err *err);
+kv_rc kv_cuda_run_codec_decode(const kv_cuda_on *on, const kv_cuda_codec *c, int64_t blocks, kv_err *err);
 
 #ifdef __cplusplus
 }

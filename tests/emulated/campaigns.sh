@@ -42,7 +42,7 @@ run keygen "$work/key"
 published=$root/jobs/campaigns/published.json
 common=(--key "$work/key" --progress none)
 
-for campaign in "$published" "$root/tests/emulated/odd_shapes.json"; do
+for campaign in "$published" "$root/tests/emulated/odd_shapes.json" "$root/tests/emulated/codec_rows.json"; do
     for device in cpu cuda; do
         run run "$campaign" --device $device -o "$work/$device.json" "${common[@]}"
         wants 0

@@ -115,7 +115,7 @@ static void run_both(both *b, int64_t *outliers)
     kv_err err = {0};
     for (int i = 0; i < 2; i++) {
         kv_device *dev = device(b, i);
-        kvt_ok(dev->ops->codec->encode(dev, b->batch[i], &err), &err);
+        kvt_ok(dev->ops->codec->encode(dev, b->batch[i], b->shape.blocks, &err), &err);
     }
     for (int64_t block = 0; block < b->shape.blocks; block++) {
         for (int i = 0; i < 2; i++) {
@@ -127,7 +127,7 @@ static void run_both(both *b, int64_t *outliers)
     }
     for (int i = 0; i < 2; i++) {
         kv_device *dev = device(b, i);
-        kvt_ok(dev->ops->codec->decode(dev, b->batch[i], &err), &err);
+        kvt_ok(dev->ops->codec->decode(dev, b->batch[i], b->shape.blocks, &err), &err);
     }
     for (int64_t block = 0; block < b->shape.blocks; block++) check_rows(b, block);
 }
@@ -257,7 +257,8 @@ static void put_codes__refuses_what_is_out_of_range(void **state)
         kv_err err = {0};
         kvt_ok(ops->put_codes(dev, b.batch[i], 0, c, &err), &err);
         kvt_ok(ops->put_codes(dev, b.batch[i], 1, c, &err), &err);
-        kvt_ok(ops->decode(dev, b.batch[i], &err), &err);
+        kvt_ok(ops->decode(dev, b.batch[i], 2, &err), &err);
+        kvt_refused(ops->decode(dev, b.batch[i], 3, &err), KV_EBUG, &err, "blocks", KVT_SAYS("3 blocks"));
         kvt_refused(ops->put_codes(dev, b.batch[i], 2, c, &err), KV_EBUG, &err, "block 2", KVT_SAYS("block 2"));
         c->seg_id[3] = 3;
         kvt_refused(ops->put_codes(dev, b.batch[i], 0, c, &err), KV_EBUG, &err, "centre", KVT_SAYS("centre 3 of 3"));
@@ -323,17 +324,17 @@ static void hold_vector(kvt_two *d, const char *name)
     kv_device *gpu = d->gpu;
     put_skeleton(&b, 0, &v.skeleton);
     put_rows(&b, 0, v.x);
-    kvt_ok(gpu->ops->codec->encode(gpu, b.batch[1], &err), &err);
+    kvt_ok(gpu->ops->codec->encode(gpu, b.batch[1], 1, &err), &err);
     kvt_ok(gpu->ops->codec->get_codes(gpu, b.batch[1], 0, &b.codes[1], &err), &err);
     /* NaN fields of a file may be any NaN: what the CPU makes of them was held elsewhere, so hold against the CPU too */
-    kvt_ok(d->cpu->ops->codec->encode(d->cpu, b.batch[0], &err), &err);
+    kvt_ok(d->cpu->ops->codec->encode(d->cpu, b.batch[0], 1, &err), &err);
     kvt_ok(d->cpu->ops->codec->get_codes(d->cpu, b.batch[0], 0, &b.codes[0], &err), &err);
     check_codes(&b, 0);
     assert_memory_equal(b.codes[1].seg_id, v.want.seg_id, (size_t)v.n * sizeof *v.want.seg_id);
     assert_memory_equal(b.codes[1].residual, v.want.residual, (size_t)(v.n * kv_codec_row_bytes(&v.params)));
     assert_int_equal(b.codes[1].outliers, v.want.outliers);
     kvt_ok(gpu->ops->codec->put_codes(gpu, b.batch[1], 0, &v.want, &err), &err);
-    kvt_ok(gpu->ops->codec->decode(gpu, b.batch[1], &err), &err);
+    kvt_ok(gpu->ops->codec->decode(gpu, b.batch[1], 1, &err), &err);
     kvt_ok(gpu->ops->codec->get_rows(gpu, b.batch[1], 0, b.y[1], &err), &err);
     if (kvt_first_difference(b.y[1], v.decoded, v.n * v.params.dim) >= 0) fail_msg("%s: decoded rows differ", name);
     close_both(&b);
