@@ -2,6 +2,7 @@
  * nothing in the body follows from it, so nothing is derived here. */
 #include "certs/kv_verify_int.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define WHERE "$.campaign.spec.expect"
@@ -30,10 +31,62 @@ static bool is_object_of(kv_vf *v, size_t at, const char *name, const json_t *o,
     return good;
 }
 
-static bool is_tail(const json_t *v)
+/* Whether v is one of the words of a list that '|' separates. */
+static bool is_word_of(const char *list, const json_t *v)
 {
     const char *s = json_string_value(v);
-    return s != NULL && (strcmp(s, "stale") == 0 || strcmp(s, "zero") == 0 || strcmp(s, "nan") == 0);
+    const size_t n = s != NULL ? strlen(s) : 0;
+    for (const char *at = list; n > 0 && at != NULL; at = strchr(at, '|') != NULL ? strchr(at, '|') + 1 : NULL)
+        if (strncmp(at, s, n) == 0 && (at[n] == '|' || at[n] == '\0')) return strchr(s, '|') == NULL;
+    return false;
+}
+
+static bool is_tail(const json_t *v)
+{
+    return is_word_of("stale|zero|nan", v);
+}
+
+static bool is_stream(const json_t *v)
+{
+    return is_word_of("k|v", v);
+}
+
+static bool is_bits(const json_t *v)
+{
+    return is_word_of("1|2|3|4", v);
+}
+
+static bool is_send(const json_t *v)
+{
+    return is_word_of("chunks|layers|shard|whole", v);
+}
+
+/* A decimal number of at most `digits` digits, without zeros before it. */
+static bool is_decimal(const json_t *v, size_t digits)
+{
+    const char *s = json_string_value(v);
+    const size_t n = s != NULL ? strspn(s, "0123456789") : 0;
+    return n > 0 && n <= digits && s[n] == '\0' && (s[0] != '0' || n == 1);
+}
+
+static bool is_seed(const json_t *v)
+{
+    return is_decimal(v, 16);
+}
+
+static bool is_ranks(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    if (!is_decimal(v, 2)) return false;
+    const int n = s[1] == '\0' ? s[0] - '0' : 10 * (s[0] - '0') + (s[1] - '0');
+    return n >= 1 && n <= 64;
+}
+
+static bool is_name(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    const size_t n = s != NULL ? strspn(s, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._:-") : 0;
+    return n > 0 && n <= 80 && s[n] == '\0';
 }
 
 static bool is_element(const json_t *v)
@@ -65,7 +118,10 @@ static bool is_one_or_more(const json_t *v, bool (*good)(const json_t *))
 static bool check_filters(kv_vf *v, size_t at, const json_t *rule)
 {
     static const char *const fields[] = {"layers", "tokens", "kv_heads", "head_dim", "head_dim_v", "element", NULL};
-    static const char *const names[] = {"tail", NULL};
+    static const char *const names[] = {"tail", "payload", "stream", "bits", "cell",
+                                        "seed", "from",    "send",   "to",   NULL};
+    static bool (*const goods[])(const json_t *) = {is_tail, is_name,  is_stream, is_bits, is_name,
+                                                    is_seed, is_ranks, is_send,   is_ranks};
     const json_t *geometry = json_object_get(rule, "geometry"), *params = json_object_get(rule, "params");
     bool good = geometry == NULL || is_object_of(v, at, "geometry", geometry, fields);
     for (size_t i = 0; good && fields[i] != NULL; i++) {
@@ -75,8 +131,14 @@ static bool check_filters(kv_vf *v, size_t at, const json_t *rule)
     }
     if (params == NULL) return good;
     if (!is_object_of(v, at, "params", params, names)) return false;
-    const json_t *tail = json_object_get(params, "tail");
-    return is_one_or_more(tail, is_tail) ? good : malformed(v, at, "params.tail", "a tail, or a list of them", tail);
+    for (size_t i = 0; names[i] != NULL; i++) {
+        const json_t *value = json_object_get(params, names[i]);
+        char key[32];
+        snprintf(key, sizeof key, "params.%s", names[i]);
+        if (value != NULL && !is_one_or_more(value, goods[i]))
+            good = malformed(v, at, key, "a value of that key, or a list of them", value);
+    }
+    return good;
 }
 
 /* SRC->DST, and neither is empty. */

@@ -2140,11 +2140,20 @@ class Verifier(CodecRows, TpRows):
                 self.fault(8, "$.checks", name, "claimed, but not made")
 
 
+def text_like(pattern, v):
+    return isinstance(v, str) and re.fullmatch(pattern, v) is not None
+
+
 EXPECTED = ("EXACT_BYTE", "EXACT_TOKEN", "NOT_EXACT", "REFUSED", "UNPROVEN")
 EXPECT_FILTERS = {
     "geometry": dict.fromkeys(("layers", "tokens", "kv_heads", "head_dim", "head_dim_v"), lambda v: kind_of(v) == "n") | {
         "element": lambda v: v in ("f16", "bf16", "f32", "fp8_e4m3")},
-    "params": {"tail": lambda v: v in ("stale", "zero", "nan")},
+    "params": {
+        "tail": lambda v: v in ("stale", "zero", "nan"),
+        "payload": lambda v: text_like("[0-9A-Za-z._:-]{1,80}", v), "cell": lambda v: text_like("[0-9A-Za-z._:-]{1,80}", v),
+        "stream": lambda v: v in ("k", "v"), "bits": lambda v: v in ("1", "2", "3", "4"),
+        "seed": lambda v: text_like("0|[1-9][0-9]{0,15}", v), "send": lambda v: v in ("chunks", "layers", "shard", "whole"),
+        "from": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v), "to": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v)},
     "waiver": {"reason": lambda v: isinstance(v, str) and v != "", "until": lambda v: isinstance(v, str) and is_day(v)},
 }
 

@@ -102,6 +102,7 @@ kv_rc kv_diff_add_reader(kv_diff *d, int side, kv_reader *r, kv_err *err)
     kv_diff_side *s = &d->side[side];
     kv_rc rc;
     kv_view v;
+    s->spec = json_incref(json_object_get(json_object_get(r->doc, "campaign"), "spec"));
     KV_TRY(rc, out, add_geometries(d, side, r->geometries, r->n_geometries, err));
     KV_TRY(rc, out, room_for_layouts(s, json_array_size(catalogue), err));
     for (size_t i = 0; i < s->n_layouts; i++)
@@ -120,6 +121,7 @@ out:
 kv_rc kv_diff_add_run(kv_diff *d, const kv_campaign *c, kv_row_set rows, kv_err *err)
 {
     kv_rc rc;
+    d->side[KV_NEW].spec = json_incref(c->spec);
     KV_TRY(rc, out, add_geometries(d, KV_NEW, c->geometries, c->n_geometries, err));
     KV_TRY(rc, out, room_for_layouts(&d->side[KV_NEW], c->catalogue.n, err));
     for (size_t i = 0; i < c->catalogue.n; i++)
@@ -233,6 +235,7 @@ static kv_rc find_changed(const kv_diff *d, bool **out, kv_err *err)
 static void add_pair(kv_diff *d, const bool *changed, const bool *moved, uint32_t o, uint32_t n)
 {
     kv_diff_pair p = {{o, n}, KV_DIFF_ADDED, 0};
+    char section[KV_DIFF_SECTION_TEXT];
     if (n == NO_ROW) {
         p.change = KV_DIFF_GONE;
     } else if (o != NO_ROW) {
@@ -240,7 +243,8 @@ static void add_pair(kv_diff *d, const bool *changed, const bool *moved, uint32_
         p.change = (uint8_t)kv_diff_grade(&d->side[KV_OLD].row[o], r);
         const kv_diff_kind *k = &d->kind[r->kind];
         p.redeclared = (uint8_t)((changed[k->src] ? KV_DIFF_BY_SRC : 0) | (changed[k->dst] ? KV_DIFF_BY_DST : 0) |
-                                 (moved[r->geometry] ? KV_DIFF_BY_GEOMETRY : 0));
+                                 (moved[r->geometry] ? KV_DIFF_BY_GEOMETRY : 0) |
+                                 (kv_diff_section_changed(d, k, section) ? KV_DIFF_BY_SECTION : 0));
         d->matched++;
         if (p.redeclared != 0) d->redeclared++;
     }
@@ -323,6 +327,7 @@ void kv_diff_free(kv_diff *d)
         kv_names_free(&d->side[s].geometry_names);
         kv_names_free(&d->side[s].layouts);
         kv_free(d->side[s].digest);
+        json_decref(d->side[s].spec);
         kv_free(d->side[s].row);
     }
     kv_names_free(&d->names);

@@ -24,6 +24,7 @@ typedef struct {
     kv_names geometry_names;     /* texts of this side's geometries, in order */
     kv_names layouts;            /* those of its catalogue */
     char (*digest)[KV_HASH_HEX]; /* of each of them */
+    json_t *spec;                /* of its campaign */
     size_t n_layouts;
     kv_diff_row *row; /* in the order of the certificate */
     size_t n, cap;
@@ -45,7 +46,7 @@ typedef struct {
     uint8_t change;         /* kv_diff_change */
     uint8_t redeclared;     /* why: bits KV_DIFF_BY_* */
 } kv_diff_pair;
-enum { KV_DIFF_BY_SRC = 1, KV_DIFF_BY_DST = 2, KV_DIFF_BY_GEOMETRY = 4 };
+enum { KV_DIFF_BY_SRC = 1, KV_DIFF_BY_DST = 2, KV_DIFF_BY_GEOMETRY = 4, KV_DIFF_BY_SECTION = 8 };
 
 typedef struct {
     kv_names names;
@@ -70,6 +71,11 @@ void kv_diff_free(kv_diff *d);
 /* How a grade moved: lower on the scale, or with the same verdict an observation lost (true to false or to not made) or
  * values no longer preserved, is worse; the other way, with nothing lost, better. */
 kv_diff_change kv_diff_grade(const kv_diff_row *o, const kv_diff_row *n);
+
+/* Whether the campaigns' sections declare rows of this kind otherwise; `what` is then "codec.block", "codec.files.NAME" ...
+ * (kv_diff_section.c). */
+#define KV_DIFF_SECTION_TEXT 96
+bool kv_diff_section_changed(const kv_diff *d, const kv_diff_kind *k, char what[KV_DIFF_SECTION_TEXT]);
 
 /* True where nothing could be compared though both sides have rows. */
 bool kv_diff_is_void(const kv_diff *d);

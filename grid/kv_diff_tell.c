@@ -60,13 +60,15 @@ static kv_rc put_observation(const char *check, const kv_diff_row *o, const kv_d
 static kv_rc put_redeclared(const kv_diff *d, const kv_diff_pair *p, kv_buf *out, kv_err *err)
 {
     const kv_diff_kind *k = kind_of(d, p);
-    const char *what[3];
+    const char *what[4];
+    char section[KV_DIFF_SECTION_TEXT];
     int n = 0;
     kv_rc rc;
     if (p->redeclared == 0) return KV_OK;
     if (p->redeclared & KV_DIFF_BY_SRC) what[n++] = name_of(d, k->src);
     if (p->redeclared & KV_DIFF_BY_DST) what[n++] = name_of(d, k->dst);
     if (p->redeclared & KV_DIFF_BY_GEOMETRY) what[n++] = new_geometry(d, p);
+    if (kv_diff_section_changed(d, k, section)) what[n++] = section;
     rc = kv_buf_puts(out, " [redeclared: ", err);
     for (int i = 0; rc == KV_OK && i < n; i++) rc = kv_buf_printf(out, err, "%s%s", i > 0 ? " and " : "", what[i]);
     return rc == KV_OK ? kv_buf_puts(out, "]", err) : rc;
@@ -98,11 +100,12 @@ typedef struct {
     bool redeclared; /* all rows redeclared, however they fared */
     kv_diff_change change;
 } list;
-static const list lists[] = {{"redeclared", "the declaration of a layout or the geometry changed", true, KV_DIFF_SAME},
-                             {"worse", "lower on the scale, or an observation lost", false, KV_DIFF_WORSE},
-                             {"better", "higher on the scale, or an observation gained", false, KV_DIFF_BETTER},
-                             {"new", "only in the new certificate", false, KV_DIFF_ADDED},
-                             {"gone", "only in the old certificate", false, KV_DIFF_GONE}};
+static const list lists[] = {
+    {"redeclared", "the declaration of a layout, the geometry or a section changed", true, KV_DIFF_SAME},
+    {"worse", "lower on the scale, or an observation lost", false, KV_DIFF_WORSE},
+    {"better", "higher on the scale, or an observation gained", false, KV_DIFF_BETTER},
+    {"new", "only in the new certificate", false, KV_DIFF_ADDED},
+    {"gone", "only in the old certificate", false, KV_DIFF_GONE}};
 #define N_LISTS (sizeof lists / sizeof lists[0])
 
 static bool is_in(const list *l, const kv_diff_pair *p)
@@ -176,6 +179,7 @@ static json_t *verdict_json(const kv_diff_row *r)
 static kv_rc pair_json(const kv_diff *d, const kv_diff_pair *p, json_t **out, kv_err *err)
 {
     const kv_diff_kind *k = kind_of(d, p);
+    char section[KV_DIFF_SECTION_TEXT];
     kv_buf line = {0}, id = {0};
     json_t *why = json_array();
     kv_rc rc = why != NULL ? kv_diff_line(d, p, &line, err) : no_memory(err);
@@ -184,6 +188,8 @@ static kv_rc pair_json(const kv_diff *d, const kv_diff_pair *p, json_t **out, kv
     if (rc == KV_OK && (p->redeclared & KV_DIFF_BY_DST)) json_array_append_new(why, json_string(name_of(d, k->dst)));
     if (rc == KV_OK && (p->redeclared & KV_DIFF_BY_GEOMETRY))
         json_array_append_new(why, json_string(new_geometry(d, p)));
+    if (rc == KV_OK && (p->redeclared & KV_DIFF_BY_SECTION) && kv_diff_section_changed(d, k, section))
+        json_array_append_new(why, json_string(section));
     if (rc == KV_OK) {
         const char *params = name_of(d, k->params);
         *out = json_pack("{s:s,s:s,s:s,s:s,s:o,s:o,s:s,s:O,s:s}", "check", name_of(d, k->check), "pair_id", id.data,

@@ -5,6 +5,7 @@
 
 #include "grid/kv_cells.h"
 #include "grid/kv_expect_int.h"
+#include "grid/kv_shard_spec.h"
 #include "layouts/kv_layout_json.h"
 
 void kv_expect_today(char out[KV_DAY_TEXT])
@@ -52,7 +53,7 @@ static kv_rc read_pairs(const json_t *obj, const char *where, kv_expect_rule *r,
 
 /* Each value of a filter is a good one or a list of at least one. */
 static kv_rc check_filter(const json_t *obj, const char *const *keys, bool (*good)(const char *, const json_t *),
-                          const char *what, const char *where, kv_err *err)
+                          const char *(*what)(const char *), const char *where, kv_err *err)
 {
     const char *key;
     json_t *value;
@@ -66,7 +67,7 @@ static kv_rc check_filter(const json_t *obj, const char *const *keys, bool (*goo
         bool fine = n > 0;
         for (size_t i = 0; fine && i < n; i++)
             fine = good(key, json_is_array(value) ? json_array_get(value, i) : value);
-        if (!fine) return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\" must be %s", where, key, what);
+        if (!fine) return KV_FAIL(err, KV_EFORMAT, "%s: \"%s\" must be %s, or a list of them", where, key, what(key));
     }
     return KV_OK;
 }
@@ -78,31 +79,100 @@ static bool good_field(const char *key, const json_t *v)
     return json_is_integer(v) && json_integer_value(v) >= 0;
 }
 
+static const char *what_field(const char *key)
+{
+    return strcmp(key, "element") == 0 ? "an element type" : "a number";
+}
+
+/* ---- params: the texts that rows of some check have -------------------------------------- */
+
+static bool is_tail(const char *s)
+{
+    for (int t = 0; t < KV_TAIL_COUNT; t++)
+        if (strcmp(s, kv_tail_name((kv_tail)t)) == 0) return true;
+    return false;
+}
+
+static bool is_stream(const char *s)
+{
+    return strcmp(s, "k") == 0 || strcmp(s, "v") == 0;
+}
+
+static bool is_bits(const char *s)
+{
+    return s[0] >= '1' && s[0] <= '4' && s[1] == '\0';
+}
+
+static bool is_send(const char *s)
+{
+    for (int i = 0; i < KV_SHARD_SENDS; i++)
+        if (strcmp(s, kv_shard_send_name((kv_shard_send)i)) == 0) return true;
+    return false;
+}
+
+/* A number as it is printed. */
+static bool is_decimal(const char *s)
+{
+    const size_t n = strspn(s, "0123456789");
+    return n > 0 && n <= 16 && s[n] == '\0' && (s[0] != '0' || n == 1);
+}
+
+static bool is_ranks(const char *s)
+{
+    int64_t n;
+    return is_decimal(s) && kv_parse_i64(s, 1, KV_SHARD_SIZE_MAX, &n);
+}
+
+static bool is_name(const char *s)
+{
+    const size_t n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-");
+    return n > 0 && n <= 80 && s[n] == '\0';
+}
+
+static const struct {
+    const char *key, *what;
+    bool (*good)(const char *s);
+} params[] = {
+    {"tail", "stale, zero or nan", is_tail},
+    {"payload", "the name of a payload", is_name},
+    {"stream", "k or v", is_stream},
+    {"bits", "\"1\" to \"4\"", is_bits},
+    {"cell", "the name of an attribution cell", is_name},
+    {"seed", "a number as a text", is_decimal},
+    {"from", "\"1\" to \"64\"", is_ranks},
+    {"send", "chunks, layers, shard or whole", is_send},
+    {"to", "\"1\" to \"64\"", is_ranks},
+};
+#define N_PARAMS (sizeof params / sizeof params[0])
+
 static bool good_param(const char *key, const json_t *v)
 {
     const char *s = json_string_value(v);
-    (void)key;
-    for (int t = 0; s != NULL && t < KV_TAIL_COUNT; t++)
-        if (strcmp(s, kv_tail_name((kv_tail)t)) == 0) return true;
+    for (size_t i = 0; s != NULL && i < N_PARAMS; i++)
+        if (strcmp(params[i].key, key) == 0) return params[i].good(s);
     return false;
+}
+
+static const char *what_param(const char *key)
+{
+    for (size_t i = 0; i < N_PARAMS; i++)
+        if (strcmp(params[i].key, key) == 0) return params[i].what;
+    return "";
 }
 
 static kv_rc read_filters(const json_t *obj, const char *where, kv_expect_rule *r, kv_err *err)
 {
     static const char *const fields[] = {"layers", "tokens", "kv_heads", "head_dim", "head_dim_v", "element", NULL};
-    static const char *const params[] = {"tail", NULL};
+    const char *keys[N_PARAMS + 1] = {NULL};
     char place[KV_ERR_TEXT];
     kv_rc rc = KV_OK;
+    for (size_t i = 0; i < N_PARAMS; i++) keys[i] = params[i].key;
     r->geometry = json_object_get(obj, "geometry");
     r->params = json_object_get(obj, "params");
     snprintf(place, sizeof place, "%.600s: \"geometry\"", where);
-    if (r->geometry != NULL)
-        KV_TRY(
-            rc, out,
-            check_filter(r->geometry, fields, good_field, "a number (element: a type) or a list of them", place, err));
+    if (r->geometry != NULL) KV_TRY(rc, out, check_filter(r->geometry, fields, good_field, what_field, place, err));
     snprintf(place, sizeof place, "%.600s: \"params\"", where);
-    if (r->params != NULL)
-        KV_TRY(rc, out, check_filter(r->params, params, good_param, "stale, zero, nan or a list of them", place, err));
+    if (r->params != NULL) KV_TRY(rc, out, check_filter(r->params, keys, good_param, what_param, place, err));
 out:
     return rc;
 }

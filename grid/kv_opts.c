@@ -132,9 +132,11 @@ static const kv_opt *find(const kv_command *cmd, const char *name, size_t n)
     return NULL;
 }
 
-static kv_rc set_value(const kv_opt *o, const char *value, kv_opts *out, kv_err *err)
+static kv_rc set_value(const kv_opt *o, const char *value, bool given[N_OPTIONS], kv_opts *out, kv_err *err)
 {
     char *base = (char *)out + o->where;
+    if (o->kind != OPT_LIST && given[o - table]) return KV_FAIL(err, KV_EINVAL, "--%s is given twice", o->name);
+    given[o - table] = true;
     if (o->choices != NULL && !in_list(o->choices, '|', value, strlen(value)))
         return KV_FAIL(err, KV_EINVAL, "--%s \"%s\": must be one of %s", o->name, value, o->choices);
     switch (o->kind) {
@@ -146,7 +148,6 @@ static kv_rc set_value(const kv_opt *o, const char *value, kv_opts *out, kv_err 
         break;
     case OPT_TEXT:
         if (*value == '\0') return KV_FAIL(err, KV_EINVAL, "--%s: the value is empty", o->name);
-        if (*(const char **)(void *)base != NULL) return KV_FAIL(err, KV_EINVAL, "--%s is given twice", o->name);
         *(const char **)(void *)base = value;
         break;
     case OPT_LIST:
@@ -158,7 +159,8 @@ static kv_rc set_value(const kv_opt *o, const char *value, kv_opts *out, kv_err 
     return KV_OK;
 }
 
-static kv_rc parse_option(const kv_command *cmd, int argc, char **argv, int *i, kv_opts *out, kv_err *err)
+static kv_rc parse_option(const kv_command *cmd, int argc, char **argv, int *i, bool given[N_OPTIONS], kv_opts *out,
+                          kv_err *err)
 {
     const char *arg = argv[*i], *value = NULL, *name = arg + 2;
     size_t n = strcspn(name, "=");
@@ -184,7 +186,7 @@ static kv_rc parse_option(const kv_command *cmd, int argc, char **argv, int *i, 
             return KV_FAIL(err, KV_EINVAL, "--%s needs a value (%s); see kvgrid %s --help", o->name, o->arg, cmd->name);
         value = argv[++*i];
     }
-    return set_value(o, value, out, err);
+    return set_value(o, value, given, out, err);
 }
 
 kv_rc kv_opts_parse(const kv_command *cmd, int argc, char **argv, kv_opts *out, kv_err *err)
@@ -196,13 +198,13 @@ kv_rc kv_opts_parse(const kv_command *cmd, int argc, char **argv, kv_opts *out, 
     out->ranks = 1;
     out->repeat = 9;
     out->outlier_budget = -1;
-    bool only_files = false;
+    bool only_files = false, given[N_OPTIONS] = {false};
     for (int i = 2; i < argc; i++) {
         kv_rc rc = KV_OK;
         if (!only_files && strcmp(argv[i], "--") == 0) {
             only_files = true;
         } else if (!only_files && argv[i][0] == '-' && argv[i][1] != '\0') {
-            rc = parse_option(cmd, argc, argv, &i, out, err);
+            rc = parse_option(cmd, argc, argv, &i, given, out, err);
         } else if (out->n_positional == cmd->most) {
             rc = KV_FAIL(err, KV_EINVAL, "\"%s\": too many arguments; usage: kvgrid %s %s", argv[i], cmd->name,
                          cmd->args);

@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,6 +62,7 @@ struct kv_matrices {
     uint8_t **open;  /* its marks, by params */
     size_t n_open;
     size_t geometry;
+    int64_t others[KV_CHECK_COUNT][KV_VERDICT_COUNT]; /* rows whose sides are no layouts */
 };
 
 kv_rc kv_matrices_new(const kv_reader *r, kv_matrices **out, kv_err *err)
@@ -173,10 +175,15 @@ kv_rc kv_matrices_add(kv_matrices *m, const json_t *row, const kv_view *v, kv_er
 {
     const uint32_t s = kv_names_find(&m->layouts, v->src), d = kv_names_find(&m->layouts, v->dst);
     uint8_t *marks = NULL;
+    if (s == KV_NAMES_NONE || d == KV_NAMES_NONE) {
+        for (int c = 0; c < KV_CHECK_COUNT; c++)
+            if (strcmp(v->check, kv_check_name((kv_check)c)) == 0) m->others[c][v->verdict]++;
+        return KV_OK;
+    }
     kv_rc rc = m->n_open > 0 && m->geometry != v->geometry ? close_geometry(m, err) : KV_OK;
     m->geometry = v->geometry;
     if (rc == KV_OK) rc = open_marks(m, v->params, &marks, err);
-    if (rc != KV_OK || s == KV_NAMES_NONE || d == KV_NAMES_NONE) return rc;
+    if (rc != KV_OK) return rc;
     m->used[s] = m->used[d] = true;
     marks[s * m->layouts.n + d] = (uint8_t)mark_of(row, v);
     return KV_OK;
@@ -217,6 +224,27 @@ static void print_matrix(const kv_matrices *m, const matrix *x, bool colour)
     }
 }
 
+/* "codec: 18 NOT_EXACT, 2 REFUSED" and where such rows can be seen. */
+static void print_others(const kv_matrices *m)
+{
+    for (int c = 0; c < KV_CHECK_COUNT; c++) {
+        const char *before = ": ";
+        bool any = false;
+        for (int v = 0; v < KV_VERDICT_COUNT; v++) {
+            if (m->others[c][v] == 0) continue;
+            printf("%s%s%" PRId64 " %s", any ? "" : kv_check_name((kv_check)c), before, m->others[c][v],
+                   kv_verdict_name((kv_verdict)v));
+            before = ", ";
+            any = true;
+        }
+        if (!any) continue;
+        if (c == KV_CHECK_CODEC || c == KV_CHECK_ATTRIBUTION)
+            printf("; side by side: kvgrid codec table %s\n", m->r->path);
+        else
+            printf("; one a line: --verdict\n");
+    }
+}
+
 kv_rc kv_matrices_print(kv_matrices *m, bool all, bool colour, kv_err *err)
 {
     const kv_rc rc = close_geometry(m, err);
@@ -231,6 +259,7 @@ kv_rc kv_matrices_print(kv_matrices *m, bool all, bool colour, kv_err *err)
         printf("B byte for byte, T every decoded token (only unread padding differs), ~ not exact, = the same shape "
                "under two names,\n"
                "X1 latent against heads, X2 other heads held, X4 no such shape here, ? unproven, ! failed\n");
+    print_others(m);
     return KV_OK;
 }
 

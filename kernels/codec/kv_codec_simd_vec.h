@@ -24,8 +24,10 @@
 /* Loops over registers: unrolled before registers are given out. */
 #if defined(__clang__)
 #define KV_UNROLL _Pragma("clang loop unroll(full)")
+#define KV_UNROLL_4 _Pragma("clang loop unroll_count(4)")
 #else
 #define KV_UNROLL _Pragma("GCC unroll 16")
+#define KV_UNROLL_4 _Pragma("GCC unroll 4")
 #endif
 #define KV_INLINE static inline __attribute__((always_inline))
 
@@ -94,6 +96,25 @@ KV_INLINE kv_vf kv_if_less(kv_vf a, kv_vf b, kv_vf x, kv_vf y)
 {
     return (kv_vf)kv_if_less_i(a, b, (kv_vi)x, (kv_vi)y);
 }
+#endif
+
+/* Entry index % 16 of a table of 16, in each lane. */
+#if KV_LANES == 16
+#define KV_PICK16 1
+KV_INLINE kv_vf kv_pick16(const float *table, kv_vi index)
+{
+    return (kv_vf)_mm512_permutexvar_ps((__m512i)index, _mm512_loadu_ps(table));
+}
+#elif KV_LANES == 8
+#define KV_PICK16 1
+KV_INLINE kv_vf kv_pick16(const float *table, kv_vi index)
+{
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), (__m256i)index);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), (__m256i)index);
+    return (kv_vf)_mm256_blendv_ps(low, high, (__m256)(index << 28));
+}
+#else
+#define KV_PICK16 0
 #endif
 
 /* ---- rows into groups ------------------------------------------------------------------- */
@@ -183,6 +204,39 @@ KV_INLINE void kv_simd_keep(const float *dots, int32_t first, int32_t here, floa
 
 /* ---- rotation --------------------------------------------------------------------------- */
 
+#if KV_LANES > 4
+/* Three steps h, 2h and 4h of the butterfly on y[n][GROUP], in registers. */
+KV_INLINE void kv_simd_butterfly8(float *y, int32_t n, int32_t h)
+{
+    const int64_t step = (int64_t)h * GROUP;
+    for (int32_t i = 0; i < n; i += 8 * h)
+        for (int32_t j = i; j < i + h; j++)
+            for (int lane = 0; lane < GROUP; lane += KV_LANES) {
+                float *p = y + (int64_t)j * GROUP + lane;
+                kv_vf a[8], b[8];
+                KV_UNROLL
+                for (int k = 0; k < 8; k++) a[k] = kv_load(p + k * step);
+                KV_UNROLL
+                for (int k = 0; k < 8; k += 2) {
+                    b[k] = a[k] + a[k + 1];
+                    b[k + 1] = a[k] - a[k + 1];
+                }
+                KV_UNROLL
+                for (int k = 0; k < 8; k += 4) {
+                    a[k] = b[k] + b[k + 2];
+                    a[k + 1] = b[k + 1] + b[k + 3];
+                    a[k + 2] = b[k] - b[k + 2];
+                    a[k + 3] = b[k + 1] - b[k + 3];
+                }
+                KV_UNROLL
+                for (int k = 0; k < 4; k++) {
+                    kv_store(p + k * step, a[k] + a[k + 4]);
+                    kv_store(p + (k + 4) * step, a[k] - a[k + 4]);
+                }
+            }
+}
+#endif
+
 /* Two steps h and 2h of the butterfly on y[n][GROUP], in registers. */
 KV_INLINE void kv_simd_butterfly4(float *y, int32_t n, int32_t h)
 {
@@ -204,6 +258,9 @@ KV_INLINE void kv_simd_butterfly4(float *y, int32_t n, int32_t h)
 KV_INLINE void kv_simd_butterfly(float *y, int32_t n)
 {
     int32_t h = 1;
+#if KV_LANES > 4
+    for (; 8 * h <= n; h *= 8) kv_simd_butterfly8(y, n, h);
+#endif
     for (; 4 * h <= n; h *= 4) kv_simd_butterfly4(y, n, h);
     if (2 * h > n) return;
     for (int32_t j = 0; j < h; j++) /* one step is left: 2h = n */

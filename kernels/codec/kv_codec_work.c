@@ -29,6 +29,7 @@ static int64_t lay_out(kv_codec_work *w)
     take(w->block, &at, w->wht, &w->sign);
     take(w->block, &at, e_pad * p->dim, &w->basis_tiles);
     take(w->block, &at, k_pad * e, &w->centers_tiles);
+    take(w->block, &at, p->k <= KV_CODEC_PICK ? e * KV_CODEC_PICK : 0, &w->centers_columns);
     take(w->block, &at, wide * KV_CODEC_GROUP, &w->x);
     take(w->block, &at, e_pad * KV_CODEC_GROUP, &w->c);
     take(w->block, &at, w->wht * KV_CODEC_GROUP, &w->y);
@@ -80,7 +81,7 @@ void kv_codec_work_set(kv_codec_work *w, const kv_codec_skeleton *s)
         kv_num_to_f32_row(KV_ELEM_F16, s->basis + (int64_t)a * p->dim, w->basis + (int64_t)a * w->dim_pad,
                           (size_t)p->dim);
     kv_num_to_f32_row(KV_ELEM_F16, s->centers, w->centers, (size_t)p->k * (size_t)p->d_eff);
-    w->tiled = false;
+    w->tiled = w->columned = false;
 }
 
 void kv_codec_work_tiles(kv_codec_work *w)
@@ -89,6 +90,15 @@ void kv_codec_work_tiles(kv_codec_work *w)
     tile(w->basis, w->p.d_eff, w->p.dim, w->dim_pad, w->basis_tiles);
     tile(w->centers, w->p.k, w->p.d_eff, w->p.d_eff, w->centers_tiles);
     w->tiled = true;
+}
+
+void kv_codec_work_columns(kv_codec_work *w)
+{
+    if (w->columned || w->p.k > KV_CODEC_PICK) return;
+    for (int32_t g = 0; g < w->p.k; g++)
+        for (int32_t a = 0; a < w->p.d_eff; a++)
+            w->centers_columns[(int64_t)a * KV_CODEC_PICK + g] = w->centers[(int64_t)g * w->p.d_eff + a];
+    w->columned = true;
 }
 
 void kv_codec_work_free(kv_codec_work *w)

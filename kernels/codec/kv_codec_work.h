@@ -6,6 +6,7 @@
 
 #define KV_CODEC_GROUP KV_CODEC_POINT_GROUP /* rows that a fast variant works on at once, side by side */
 #define KV_CODEC_TILE 8                     /* directions or centres side by side */
+#define KV_CODEC_PICK 16                    /* most centres whose coefficients are looked up in registers */
 
 struct kv_codec_work {
     kv_codec_params p;
@@ -19,6 +20,9 @@ struct kv_codec_work {
     bool tiled;
     float *basis_tiles;   /* [ceil(d_eff / 8)][dim][8] */
     float *centers_tiles; /* [ceil(k / 8)][d_eff][8] */
+    /* [d_eff][KV_CODEC_PICK] where k is at most that, zeros past k; kv_codec_work_columns makes it: */
+    bool columned;
+    float *centers_columns;
     /* scratch of a group of rows: */
     float *x;    /* [max(dim, wht, 8-multiple of k)][GROUP] */
     float *c;    /* [8-multiple of d_eff][GROUP] */
@@ -29,5 +33,7 @@ struct kv_codec_work {
 
 /* Makes the tiles of the skeleton at hand unless they are there. */
 void kv_codec_work_tiles(kv_codec_work *w);
+/* Makes the columns of the centres at hand unless they are there. */
+void kv_codec_work_columns(kv_codec_work *w);
 
 #endif

@@ -36,6 +36,18 @@ static const char *const refused[][2] = {
     {"[{" P "," R ",'geometry':{'element':'f8'}}]", "\"element\""},
     {"[{" P "," R ",'params':{'tail':'fresh'}}]", "\"tail\""},
     {"[{" P "," R ",'params':{'codec':'x'}}]", "unknown key \"codec\""},
+    {"[{" P "," R ",'params':{}}]", "\"params\": is empty"},
+    {"[{" P "," R ",'params':{'payload':''}}]", "\"payload\" must be the name of a payload, or a list"},
+    {"[{" P "," R ",'params':{'payload':['zeros','a b']}}]", "\"payload\""},
+    {"[{" P "," R ",'params':{'cell':[]}}]", "\"cell\""},
+    {"[{" P "," R ",'params':{'stream':'kv'}}]", "\"stream\" must be k or v"},
+    {"[{" P "," R ",'params':{'bits':3}}]", "\"bits\" must be \"1\" to \"4\""},
+    {"[{" P "," R ",'params':{'bits':'5'}}]", "\"bits\""},
+    {"[{" P "," R ",'params':{'seed':'01'}}]", "\"seed\""},
+    {"[{" P "," R ",'params':{'seed':'-1'}}]", "\"seed\""},
+    {"[{" P "," R ",'params':{'from':'65'}}]", "\"from\" must be \"1\" to \"64\""},
+    {"[{" P "," R ",'params':{'to':'0'}}]", "\"to\""},
+    {"[{" P "," R ",'params':{'send':'all'}}]", "\"send\" must be chunks"},
     {"[{" P "," R ",'waiver':'x'}]", "\"waiver\""},
     {"[{" P "," R ",'waiver':{'reason':'r'}}]", "\"until\" is missing"},
     {"[{" P "," R ",'waiver':{'until':'2026-01-01'}}]", "\"reason\" is missing"},
@@ -71,7 +83,10 @@ static void expect_check__takes_what_is_well_formed(void **state)
         "[{'pairs':'*->?','at_least':'UNPROVEN','geometry':{'layers':1,'tokens':[0,1],'kv_heads':2,'head_dim':8,"
         "'head_dim_v':[4],'element':['f16','fp8_e4m3']},'params':{'tail':['nan']},"
         "'waiver':{'reason':'leap','until':'2028-02-29'}}]",
-        "[{'pairs':'a-->b'," R "}]"};
+        "[{'pairs':'a-->b'," R "}]",
+        "[{" P "," R ",'params':{'payload':['k-like-1','file:My_k.2'],'stream':['k','v'],'bits':'2'}}]",
+        "[{" P "," R ",'params':{'cell':'layer-12','seed':['0','9007199254740991']}}]",
+        "[{" P "," R ",'params':{'from':'64','to':['1','2'],'send':['chunks','layers','shard','whole']}}]"};
     kv_err err = {0};
     kvt_ok(kv_expect_check(NULL, "c.json", &err), &err);
     for (size_t i = 0; i < KVT_COUNT(good); i++) {

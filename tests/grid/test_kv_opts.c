@@ -64,9 +64,9 @@ static void opts_parse__fills_what_is_asked_and_the_defaults(void **state)
     assert_int_equal(o.n_positional, 2);
     assert_string_equal(o.positional[0], "a.json");
     assert_string_equal(o.positional[1], "b");
-    split(&l, "--seed|9007199254740991|--seed=3|--out=-");
+    split(&l, "--seed|9007199254740991|--out=-");
     kvt_ok(kv_opts_parse(&cmd, l.argc, l.argv, &o, &err), &err);
-    assert_int_equal(o.seed, 3);
+    assert_int_equal(o.seed, INT64_C(9007199254740991));
     assert_string_equal(o.out, "-");
 }
 
@@ -125,6 +125,11 @@ static void opts_parse__refuses_by_option_and_value(void **state)
         {&cmd, "--format=xml", {"\"xml\"", "text|json"}},
         {&cmd, "--out=", {"--out", "empty"}},
         {&cmd, "--seal=1", {"--seal", "no value"}},
+        {&cmd, "--seal|--seal", {"--seal", "given twice"}},
+        {&cmd, "--seed|3|--seed=3", {"--seed", "given twice"}},
+        {&cmd, "--timeout|5|--seed|1|--timeout|5", {"--timeout", "given twice"}},
+        {&cmd, "--tail|nan|--tail|zero", {"--tail", "given twice"}},
+        {&cmd, "-o|a|--out|b", {"--out", "given twice"}},
         {&cmd, "a|b|c", {"\"c\"", "too many"}},
         {&one, "", {"missing", "kvgrid one FILE"}},
         {&one, "a|b", {"\"b\"", "too many"}},

@@ -58,6 +58,33 @@ case_exports_take_them_for_what_they_are()
     expect_rc 0
     grep -q '<testcase ' rows.xml || fail "no case"
     ! grep -q '<failure' rows.xml || fail "a row of the codec is told as a failure: $(grep -m 1 '<failure' rows.xml)"
+    kv export --csv rows.json --trust "$PUB" -o rows.csv
+    expect_rc 0
+    "$KV_PYTHON" - <<'PY' || fail "the table is not the certificate"
+import csv, json
+rows, seen = json.load(open("rows.json"))["rows"], set()
+for line, row in zip(csv.DictReader(open("rows.csv", newline="")), rows, strict=True):
+    keys = {**row["params"], **row["observations"], **{k: v for k, v in row["proof"].items() if not isinstance(v, (list, dict))}}
+    for key in [k for k in keys if k in line and k not in ("layers", "tokens")]:  # these are the geometry's
+        seen.add(key)
+        v = keys[key]
+        assert line[key] == ("" if v is None else str(v).lower() if isinstance(v, bool) else str(v)), (key, line[key], v)
+assert {"payload", "stream", "cell", "seed", "store_agrees_with_reference", "variants_agree", "relative_l2_ppm",
+        "ratio_ppm", "overflow_blocks", "ppl_change_ppm", "kl_nano", "accept"} <= seen, seen
+PY
+}
+
+# Rows whose sides are no layouts are counted, not put into empty matrices.
+case_show_names_them_apart()
+{
+    need_rows
+    kv show "$ROWS_CERT"
+    expect_rc 0
+    expect_out '^attribution: [0-9]+ NOT_EXACT.*; side by side: kvgrid codec table '
+    expect_out '^codec: [0-9]+ NOT_EXACT.*; side by side: kvgrid codec table '
+    expect_out '^move: [0-9]+ EXACT_BYTE'
+    ! grep -qE '(payload|cell)=' "$OUT" || fail "a matrix for rows of the codec: $(grep -m 1 -E '(payload|cell)=' "$OUT")"
+    [ "$(grep -c ' to:  1  2$' "$OUT")" -ge 1 ] || fail "no matrix of the pairs"
 }
 
 # A figure that a campaign sells, changed and signed again, is found by both.
@@ -81,6 +108,30 @@ case_compared_with_themselves_they_are_the_same()
     kv diff old.json edited.json
     expect_rc 4
     expect_out 'identity_changes_nothing true -> false'
+}
+
+# What a section declares besides its axes is declared otherwise when it changes: for the rows that it concerns.
+case_a_changed_section_is_redeclared()
+{
+    need_key
+    local block
+    for block in 16 32; do
+        campaign c.json 'select=["sglang"]' 'pairs=' \
+            'geometries=[{"layers":1,"tokens":40,"kv_heads":1,"head_dim":16,"element":"bf16"}]' \
+            'codec={"recipes":["kv1","fp8"],"payloads":["gaussian"],"streams":["k"],"moves":["pages","table"],"block":'$block'}' \
+            'attribution={"recipes":["kv1"],"seeds":[1],"cells":["k"],"block":16,"passages":1,"evaluated":'$block'}'
+        kv run c.json -o $block.json --key "$KEY" --progress none
+        expect_rc 0
+    done
+    kv diff 16.json 32.json
+    expect_rc 4
+    expect_out '^  codec canonical->kv1 at .* \[redeclared: codec\.block\]$'
+    expect_out '^  move kv1:pages->kv1:table at .* \[redeclared: codec\.block\]$'
+    expect_out '^  attribution canonical->kv1 at .* \[redeclared: attribution\.evaluated\]$'
+    ! grep -q 'fp8.*redeclared' "$OUT" || fail "rows of fp8 have no blocks"
+    expect_out '; 4 redeclared$'
+    kv diff 16.json 32.json --accept-redeclared --format json
+    expect_out '"codec\.block"'
 }
 
 case_null_is_no_value()

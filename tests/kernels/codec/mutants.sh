@@ -37,11 +37,15 @@ short-row-limit|kv_codec_ref.c|s/d_eff) <= KV_CODEC_EPS/d_eff) <= 0x1p-24f/
 small-coefficients-kept|kv_codec_ref.c|s/if (all_small) return;//
 outlier-at-threshold|kv_codec_ref.c|s/> w->p\.threshold/>= w->p.threshold/
 decoder-without-signs|kv_codec_ref.c|s/kv_num_mul(kv_num_mul(v\[i\], w->sign\[i\]), /kv_num_mul(v[i], /
-simd-word-boundary|kv_codec_simd_impl.h|s/index >> (bits - fill)/index >> fill/
+simd-word-boundary|kv_codec_simd_encode.h|s/index >> (bits - fill)/index >> fill/
 simd-second-tile-of-centres|kv_codec_simd_vec.h|s/kv_splat_i(first + g)/kv_splat_i(g)/
-simd-small-coefficients-kept|kv_codec_simd_impl.h|s/(kv_vf)((kv_vi)r \& counts)/r/
+simd-small-coefficients-kept|kv_codec_simd_encode.h|s/(kv_vf)((kv_vi)r \& counts)/r/
 simd-butterfly-order|kv_codec_simd_vec.h|s/a_b + c_d/a_b - c_d/
-simd-last-rows|kv_codec_simd_impl.h|s/return i < here ? i : here - 1;/return i < here - 1 ? i : here - 1 - (here > 1);/
+simd-third-butterfly-step|kv_codec_simd_vec.h|s/a\[k\] - a\[k + 4\]/a[k] + a[k + 4]/
+simd-centre-of-another-row|kv_codec_simd_vec.h|s/(index << 28)/(index << 29)/
+simd-columns-of-the-last-skeleton|kv_codec_work.c|s/w->tiled = w->columned = false;/w->tiled = false;/
+simd-words-of-neighbours|kv_codec_simd_decode.h|s/(first + kv_at_most(l + i, here)) \* bytes/(first + kv_at_most(l, here)) * bytes/
+simd-last-rows|kv_codec_simd_encode.h|s/return i < here ? i : here - 1;/return i < here - 1 ? i : here - 1 - (here > 1);/
 kmeans-start-by-line|kv_codec_kmeans.c|s/if (m->dot\[i\] > m->best\[i\]) m->best\[i\] = m->dot\[i\];/if (kv_codec_abs(m->dot[i]) > m->best[i]) m->best[i] = kv_codec_abs(m->dot[i]);/
 kmeans-sides-not-turned|kv_codec_kmeans.c|s/(kv_num_bits(dot) \& 0x80000000u) | 0x3F800000u/0x3F800000u/
 kmeans-empty-cluster-is-zeroed|kv_codec_kmeans.c|s/if (!(m->mass\[g\] > KV_CODEC_EPS)) continue;.*//
