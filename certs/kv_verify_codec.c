@@ -140,23 +140,29 @@ static kv_word_set move_words(int src, int dst)
     return w;
 }
 
+bool kv_vf_sealed_page(kv_vf_recipe recipe, const kv_vf_geometry *g, int64_t block, int64_t *blocks, int64_t *bytes)
+{
+    const slot k = slot_of(recipe, true, g->dim <= DIM_MAX ? g->dim : 1, 3, block);
+    const slot v = slot_of(recipe, false, g->dim_v <= DIM_MAX ? g->dim_v : 1, 2, block);
+    *blocks = g->tokens / block;
+    *bytes = k.bytes + v.bytes;
+    return g->dim <= DIM_MAX && g->dim_v <= DIM_MAX && k.exists && v.exists && *blocks > 0;
+}
+
 /* Sealed pages are moved as bytes: images of one byte a position, without padding, a layer at a time. */
 static bool derive_move(const kv_vf *v, kv_vf_derived *d)
 {
     const kv_vf_point *p = &d->cell->point;
     const kv_vf_geometry *g = d->g;
-    const int64_t block = v->campaign.codec.block, blocks = g->tokens / block;
-    const slot k = slot_of(p->recipe, true, g->dim <= DIM_MAX ? g->dim : 1, 3, block);
-    const slot w = slot_of(p->recipe, false, g->dim_v <= DIM_MAX ? g->dim_v : 1, 2, block);
+    int64_t blocks, page;
     d->words = move_words(p->src, p->dst);
     d->payloads = KV_CERT_PAYLOADS;
-    if (g->dim > DIM_MAX || g->dim_v > DIM_MAX || !k.exists || !w.exists || blocks == 0) {
+    if (!kv_vf_sealed_page(p->recipe, g, v->campaign.codec.block, &blocks, &page)) {
         d->frontier = KV_FRONTIER_X4;
         return true;
     }
     int64_t n;
-    if (!kv_mul_i64(blocks, g->heads, &n) || !kv_mul_i64(n, k.bytes + w.bytes, &n) || !fits((wide)n * g->layers))
-        return false;
+    if (!kv_mul_i64(blocks, g->heads, &n) || !kv_mul_i64(n, page, &n) || !fits((wide)n * g->layers)) return false;
     d->bound[0] = (kv_vf_bound){.shard = true,
                                 .exists = true,
                                 .heads = g->heads,

@@ -286,9 +286,11 @@ const char *kv_vf_obs_name(kv_vf_check check, int o);
 bool kv_vf_point_derive(const kv_vf *v, kv_vf_derived *d);
 /* The proof of a row that ran, by its check; unproven: parts may be null. */
 void kv_vf_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
+/* Sealed pages of a layer: how many there are, and the bytes that a head has in one. False where there is none. */
+bool kv_vf_sealed_page(kv_vf_recipe recipe, const kv_vf_geometry *g, int64_t block, int64_t *blocks, int64_t *bytes);
 void kv_vf_codec_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
 void kv_vf_study_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
-bool kv_vf_tp_section_read(kv_vf *v, const json_t *section);               /* kv_verify_tp.c; section may be NULL */
+bool kv_vf_tp_section_read(kv_vf *v, const json_t *section);               /* section may be NULL */
 uint32_t kv_vf_tp_find(const kv_vf *v, const json_t *row, kv_vf_point *p); /* place from 1, 0: no such cell */
 const char *kv_vf_tp_name(const kv_vf *v, uint64_t place);
 bool kv_vf_tp_derive(const kv_vf *v, kv_vf_derived *d);

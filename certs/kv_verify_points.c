@@ -274,7 +274,7 @@ static const char *study_name(const kv_vf *v, size_t geometry, uint64_t place)
 
 void kv_vf_point_missing(kv_vf *v, kv_vf_check check, size_t geometry, uint64_t place)
 {
-    char text[KV_VF_TP_KEY + 80];
+    char text[2 * 64 + 83];
     const char *recipe = check == KV_VF_TP      ? kv_vf_tp_name(v, place)
                          : check == KV_VF_CODEC ? codec_name(&v->campaign.codec, place)
                          : check == KV_VF_MOVE  ? move_name(&v->campaign.codec, place)

@@ -65,21 +65,22 @@ typedef struct {
     uint64_t *first; /* for each geometry, cells of the geometries before it */
 } kv_vf_study_section;
 
-#define KV_VF_TP_KEY 192
+enum { KV_VF_SEND_CHUNKS, KV_VF_SEND_LAYERS, KV_VF_SEND_SHARD, KV_VF_SEND_WHOLE, KV_VF_SENDS };
 
 /* A cell of check tp. */
 typedef struct {
-    char key[KV_VF_TP_KEY]; /* in the order of rows: pair_id, from, send, to */
-    size_t src, dst;
+    char id[2 * 64 + 3], sizes[2][4]; /* pair_id; from and to as texts */
+    size_t src, dst;                  /* layouts; 0 of sealed pages */
     int64_t from, to;
     int send;
+    int recipe; /* of sealed pages on both sides, else KV_VF_RECIPE_COUNT */
 } kv_vf_tp_cell;
 
 typedef struct {
     bool present;
     kv_vf_tp_cell *cell; /* of a geometry, in row order */
     size_t n, room;
-    int64_t chunk;
+    int64_t chunk, block; /* block: tokens of a sealed page */
 } kv_vf_tp_section;
 
 /* What a cell of these checks is of. */

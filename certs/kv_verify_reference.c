@@ -14,9 +14,11 @@ static kv_vf_reference *find(kv_vf *v, const kv_vf_derived *d)
     int64_t what[3] = {d->bound[0].first_head, d->bound[0].heads, 0};
     if (cell->check == KV_VF_PAIR) what[2] = v->layouts[cell->src].store == KV_VF_LATENT;
     if (cell->check == KV_VF_TP) { /* all destination shards of that size */
-        what[0] = cell->point.tp->to;
+        const kv_vf_tp_cell *c = cell->point.tp;
+        const bool pages = c->recipe < KV_VF_RECIPE_COUNT;
+        what[0] = c->to;
         what[1] = 0;
-        what[2] = v->layouts[cell->point.tp->src].store == KV_VF_LATENT;
+        what[2] = pages ? 2 + c->recipe : v->layouts[c->src].store == KV_VF_LATENT;
     }
     if (cell->check == KV_VF_CODEC) what[0] = cell->point.value;
     if (cell->check == KV_VF_MOVE) what[0] = (int64_t)cell->point.recipe;

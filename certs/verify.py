@@ -792,7 +792,7 @@ class Pages:
 
     def __init__(self, positions):
         self.native = self.elements = positions
-        self.element, self.bytes, self.layers, self.exists = "fp8_e4m3", 1, 1, True
+        self.element, self.bytes, self.layers, self.exists, self.too_large = "fp8_e4m3", 1, 1, True, False
 
 
 def power_of_two(least):
@@ -1193,7 +1193,9 @@ class TpRows:
     """The part of the verifier that docs/tp-rows.md is about."""
 
     def tp_section(self, given):
-        section = self.section("tp", given, ("pairs", "sizes", "sends", "chunk", "stored"), ("pairs", "sizes"))
+        known = ("pairs", "pages", "sizes", "sends", "chunk", "stored")
+        paged = isinstance(given, dict) and "pages" in given
+        section = self.section("tp", given, known, ("sizes",) if paged else ("pairs", "sizes"))
         whole = sorted(name for name, layout in self.layouts.items() if layout.tp[0] == 1)
         is_whole = lambda name: isinstance(name, str) and name in whole
         sizes = section.get("sizes")
@@ -1209,14 +1211,17 @@ class TpRows:
         if (not isinstance(stored, dict) or "stored" in section and not stored
                 or not all(is_whole(name) for pair in stored.items() for name in pair)):
             self.malformed("tp.stored", "layouts by the names of layouts", stored)
-        pairs = section.get("pairs")
-        if pairs == "all-ordered":
+        pairs = section.get("pairs", [] if paged else None)
+        if paged and "pairs" not in section:
+            pass
+        elif pairs == "all-ordered":
             pairs = [[s, d] for s in whole for d in whole]
         elif (not isinstance(pairs, list) or not pairs
               or any(not isinstance(p, list) or len(p) != 2 or not all(map(is_whole, p)) for p in pairs)
               or len(set(map(tuple, pairs))) != len(pairs)):
             self.malformed("tp.pairs", "all-ordered, or pairs of layouts that are no shards, each once", pairs)
             pairs = []
+        pairs = pairs + [[name, name] for name in (self.sealed_pages(section["pages"]) if paged else ())]
         cells = [("%s->%s" % (s, d), {"from": str(p), "send": send, "to": str(q)}) for s, d in pairs for p in sizes
                  for q in sizes for send in sends if (q == 1 < p if send == "shard" else s != d or p != q)]
         if len(cells) > 32768:
@@ -1226,26 +1231,69 @@ class TpRows:
             self.malformed("tp.sends", "ways that a cell is sent in", sends)
         return sorted(cells, key=lambda cell: (cell[0].encode(), canonical(cell[1])))
 
+    def sealed_pages(self, pages):
+        """Sides of sealed pages of the codec."""
+        recipes, block = (pages.get("recipes"), pages.get("block", 512)) if isinstance(pages, dict) else (None, None)
+        if (not isinstance(recipes, list) or not recipes or set(pages) > {"recipes", "block"} or kind_of(block) != "n"
+                or any(not isinstance(r, str) or r not in PAGED for r in recipes) or len(set(recipes)) != len(recipes)
+                or not 2 <= block <= 65536 or block & (block - 1)):
+            self.malformed("tp.pages", "recipes kv1 and published-serving, each once, and a power of two as block", pages)
+            return []
+        self.page_block = block
+        return [recipe + ":pages" for recipe in recipes]
+
     def shard_of(self, layout, size, g, layers):
         shard = copy.copy(layout)
         shard.tp = (size, 0)
         return Bound(shard, g, layers)
 
-    def tp_cell(self, cell, row):
-        g, whole, params = cell.g, [self.layouts[row["src"]], self.layouts[row["dst"]]], row["params"]
-        sizes, one = [int(params["from"]), int(params["to"])], params["send"] == "shard"
+    def layout_sides(self, cell, row, sizes, send):
+        """Whole images and shards of a cell of layouts; its words; lanes of a head, tokens and rounds on the wire."""
+        g, whole = cell.g, [self.layouts[row["src"]], self.layouts[row["dst"]]]
         layers = g.layers if any(layout.has("L") for layout in whole) else 1
         full = [self.bound(layout, cell.index, layers) for layout in whole]
         shards = [self.shard_of(layout, size, g, layers) for layout, size in zip(whole, sizes)]
         latent = whole[0].kv == "latent"
-        heads = 1 if latent else g.heads
-        cell.tail, cell.payloads, cell.reference = self.tails[0], self.payloads(g), (sizes[1], latent)
-        cell.heads, cell.one, cell.whole = heads, shards[0], full[1]
+        cell.payloads, cell.reference, cell.heads = self.payloads(g), (sizes[1], latent), 1 if latent else g.heads
+        if frontier_of(full[0], full[1]) == "X1_LATENT_KV":
+            cell.code = "X1_LATENT_KV"
+        cell.rounds = {"layers": layers, "chunks": self.chunk_rounds(g.tokens, whole[0].block or 1)}.get(send, 1)
+        return full, shards, words_of(full[0], full[1], g), (g.dim if latent else g.dim + g.dim_v) * g.tokens
+
+    def page_sides(self, cell, row, sizes, send):
+        """The same of sealed pages."""
+        g, recipe = cell.g, row["src"].split(":")[0]
+        slots = [Slot(recipe, stream, dim, bits, self.page_block) for stream, dim, bits in (("k", g.dim, 3), ("v", g.dim_v, 2))]
+        blocks, page = g.tokens // self.page_block, sum(slot.bytes for slot in slots)
+        exists = blocks > 0 and all(slot.exists for slot in slots)
+        cell.payloads, cell.reference, cell.heads = 6, (sizes[1], recipe), g.heads
+        full, shards = [], []
+        for size in sizes:
+            full.append(Pages(blocks * g.heads * page))
+            shard = g.heads % size == 0 or size % g.heads == 0
+            held = (0, max(g.heads // size, 1)) if shard else None
+            shards.append(Pages(blocks * held[1] * page if shard else 0))
+            shards[-1].held, shards[-1].exists = held, shard and exists
+        cell.too_large = exists and blocks * g.heads * page * g.layers >= INT_LIMIT // 64
+        cell.rounds = 1
+        if send == "chunks" and exists:
+            before = (g.tokens - 1) // self.chunk
+            cell.rounds = blocks if self.chunk <= self.page_block else before + (blocks > before * self.chunk // self.page_block)
+        return full, shards, ["view_reinterpret"], page * blocks
+
+    def tp_cell(self, cell, row):
+        g, params = cell.g, row["params"]
+        sizes, one = [int(params["from"]), int(params["to"])], params["send"] == "shard"
+        sides = self.page_sides if ":" in row["src"] else self.layout_sides
+        full, shards, words, head = sides(cell, row, sizes, params["send"])
+        heads, cell.tail, cell.one, cell.whole = cell.heads, self.tails[0], shards[0], full[1]
+        if cell.too_large:
+            return
         exist = [shard.held is not None for shard in shards]
         # the heads that each rank of each size holds
         held = [[set(range(r * heads // s, max((r + 1) * heads // s, r * heads // s + 1))) for r in range(s)] for s in sizes]
-        if frontier_of(full[0], full[1]) == "X1_LATENT_KV":
-            cell.code = "X1_LATENT_KV"
+        if cell.code is not None:
+            pass
         elif not (shards[0].exists and shards[1].exists):
             cell.code = "X4_GEOMETRY_UNREPRESENTABLE"
         elif one and len(held[0][0]) != heads:
@@ -1257,17 +1305,17 @@ class TpRows:
             sizes[0], held[0] = 1, held[0][:1]
         more = {word for word, holds in (("tp_reshard", len(held[0][0]) != len(held[1][0])), ("head_replicate", sizes[1] > heads),
                                          ("head_dedupe", sizes[0] > heads)) if holds}
-        cell.words = sorted(set(words_of(full[0], full[1], g)) - ({"view_reinterpret"} if more else set()) | more)
+        cell.words = sorted(set(words) - ({"view_reinterpret"} if more else set()) | more)
         if cell.code is not None:
             return
         for shard, size in zip(shards, sizes):
             shard.native, shard.elements = shard.native * size, shard.elements * size
             cell.too_large |= shard.too_large or shard.native > INT_LIMIT
         cell.a, cell.b, cell.ranks = shards[0], shards[1], max(sizes)
-        head = g.layers * g.tokens * (g.dim if latent else g.dim + g.dim_v) * min(shard.bytes for shard in shards)
+        head *= g.layers * min(shard.bytes for shard in shards)
         lacking = lambda src, dst: sum(len(has - (src[r] if r < len(src) else set())) for r, has in enumerate(dst))
         cell.least = head * lacking(held[0], held[1]), head * lacking(held[1], held[0])
-        cell.rounds = {"layers": layers, "chunks": self.chunk_rounds(g.tokens, whole[0].block or 1)}.get(params["send"], 1)
+        cell.too_large |= max(cell.least) >= INT_LIMIT
 
     def chunk_rounds(self, tokens, block):
         """Chunks that complete a page which was not sent before."""

@@ -45,10 +45,7 @@ const char *kv_cell_side(const kv_campaign *c, const kv_cell *cell, int side)
         const kv_move_point p = kv_move_point_at(&c->codec, (size_t)cell->src);
         return kv_move_point_side(&p, side);
     }
-    if (cell->check == KV_CHECK_TP) {
-        const kv_shard_point *p = kv_cell_shard_point(c, cell);
-        return c->catalogue.item[side == 0 ? p->src : p->dst]->name;
-    }
+    if (cell->check == KV_CHECK_TP) return kv_shard_point_side(kv_cell_shard_point(c, cell), &c->catalogue, side);
     return c->catalogue.item[side == 0 ? cell->src : cell->dst]->name;
 }
 

@@ -4,40 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/kv_codec_cell.h"
 #include "grid/kv_codec_pages.h"
-#include "grid/kv_codec_store.h"
 #include "grid/kv_codec_tokens.h"
+#include "grid/kv_sealed.h"
 #include "kernels/kv_kern_payload.h"
 
 #define GUARD KV_GUARD_BYTES
 #define SEALED KV_CERT_PAYLOADS - 1 /* the payload that is real slots; those before it number and shuffle bytes */
-
-/* ---- what exists ---------------------------------------------------------------------------- */
-
-typedef struct {
-    kv_codec_half_config half[2];
-    int64_t slot[2], blocks;
-} shape;
-
-static kv_rc shape_of(const kv_codec_section *s, const kv_move_point *p, const kv_geometry *g, shape *out,
-                      char reason[KV_REASON_TEXT], kv_err *err)
-{
-    for (int kv = 0; kv < 2; kv++) {
-        const kv_codec_point point = {p->method, kv, KV_CODEC_BITS_DEFAULT, NULL};
-        kv_codec_size z;
-        const kv_rc rc = kv_codec_size_of(s, &point, g, &z, reason, err);
-        if (rc != KV_OK || reason[0] != '\0') return rc;
-        out->half[kv] = z.half;
-        out->half[kv].slot.params.outliers = false; /* the outlier part stands empty: no block overflows its slot */
-        out->slot[kv] = z.slot_bytes;
-    }
-    out->blocks = g->tokens / s->block;
-    if (out->blocks == 0)
-        snprintf(reason, KV_REASON_TEXT, "%" PRId64 " tokens fill no block of %" PRId64 ": there is no sealed page",
-                 g->tokens, s->block);
-    return KV_OK;
-}
 
 /* ---- pools ---------------------------------------------------------------------------------- */
 
@@ -51,7 +24,7 @@ typedef struct {
     kv_device *dev;
     const kv_campaign *c;
     const kv_geometry *g;
-    shape z;
+    kv_sealed_shape z;
     pool side[2], third;      /* third: arranged as the destination, then as the source */
     uint8_t *sealed;          /* slots of one layer in canonical order */
     uint8_t *canonical;       /* of the payload at hand */
@@ -176,7 +149,6 @@ static kv_rc seal_layer(run *x, int64_t layer)
 {
     const int64_t tokens = x->z.blocks * x->z.half[0].slot.n, heads = x->g->kv_heads;
     const int64_t pair = x->z.slot[0] + x->z.slot[1];
-    kv_codec_tally tally;
     kv_rc rc = KV_OK;
     for (int kv = 0; kv < 2; kv++) {
         const int64_t dim = x->z.half[kv].slot.params.dim, slot = x->z.slot[kv];
@@ -184,10 +156,7 @@ static kv_rc seal_layer(run *x, int64_t layer)
             const kv_values_place at = {KV_VALUES_GAUSSIAN, x->c->seed, layer, h, kv, x->g->element};
             uint8_t *pages = kv_alloc((size_t)(x->z.blocks * slot), 1);
             if (pages == NULL) return KV_FAIL(x->err, KV_ENOMEM, "no memory for the slots of a head");
-            kv_codec_tally_start(&tally);
-            rc = kv_values_make(&at, tokens, dim, x->head[0], x->err);
-            if (rc == KV_OK)
-                rc = kv_codec_store_lane(x->dev, &x->z.half[kv], x->head[0], tokens, x->head[1], pages, &tally, x->err);
+            rc = kv_sealed_make(x->dev, &x->z, &at, x->head[0], x->head[1], pages, x->err);
             for (int64_t b = 0; rc == KV_OK && b < x->z.blocks; b++)
                 memcpy(x->sealed + (b * heads + h) * pair + (kv ? x->z.slot[0] : 0), pages + b * slot, (size_t)slot);
             for (int64_t t = 0; rc == KV_OK && t < tokens; t++)
@@ -202,40 +171,17 @@ static kv_rc seal_layer(run *x, int64_t layer)
 /* Decodes the slots of one stream where they stand in the destination. */
 static kv_rc read_stream(run *x, int kv)
 {
-    const kv_codec_half_config *half = &x->z.half[kv];
-    const kv_codec_params *p = &half->slot.params;
-    const int64_t n = half->slot.n, heads = x->g->kv_heads, dim = p->dim;
-    kv_codec_params roomy = *p;
-    kv_codec_skeleton s = {0};
-    kv_codec_codes codes = {0};
-    const kv_codec_ops *ops = x->dev->ops->codec;
-    const kv_codec_batch_shape of_heads = {.p = *p, .blocks = heads, .rows = n};
-    kv_codec_batch *batch = NULL;
-    kv_rc rc;
-    if (x->z.blocks == 0) return KV_OK;
-    roomy.outliers = half->slot.budget_ppm > 0;
-    KV_TRY(rc, out, kv_codec_skeleton_new(p, &s, x->err));
-    KV_TRY(rc, out, kv_codec_codes_new(&roomy, n, false, &codes, x->err));
-    KV_TRY(rc, out, ops->create(x->dev, &of_heads, &batch, x->err));
-    for (int64_t b = 0; b < x->z.blocks; b++) {
-        for (int64_t h = 0; h < heads; h++) {
-            const uint8_t *slot = x->side[1].at + kv_pages_slot_offset(&x->side[1].pages, b, h, kv);
-            KV_TRY(rc, out, kv_codec_slot_unpack(&half->slot, slot, x->z.slot[kv], &s, &codes, x->err));
-            KV_TRY(rc, out, ops->put_skeleton(x->dev, batch, h, &s, x->err));
-            KV_TRY(rc, out, ops->put_codes(x->dev, batch, h, &codes, x->err));
-        }
-        KV_TRY(rc, out, ops->decode(x->dev, batch, heads, x->err));
-        for (int64_t h = 0; h < heads; h++) {
-            KV_TRY(rc, out, ops->get_rows(x->dev, batch, h, x->head[0], x->err));
-            for (int64_t t = 0; t < n; t++)
-                memcpy(x->back[kv] + ((b * n + t) * heads + h) * dim, x->head[0] + t * dim,
-                       (size_t)dim * sizeof(float));
-        }
+    const int64_t n = x->z.block, heads = x->g->kv_heads, dim = x->z.half[kv].slot.params.dim;
+    kv_sealed_reader *reader = NULL;
+    kv_rc rc = kv_sealed_reader_new(x->dev, &x->z, kv, &reader, x->err);
+    for (int64_t i = 0; rc == KV_OK && i < x->z.blocks * heads; i++) {
+        const int64_t b = i / heads, h = i % heads;
+        rc = kv_sealed_read(reader, x->side[1].at + kv_pages_slot_offset(&x->side[1].pages, b, h, kv), x->head[0],
+                            x->err);
+        for (int64_t t = 0; rc == KV_OK && t < n; t++)
+            memcpy(x->back[kv] + ((b * n + t) * heads + h) * dim, x->head[0] + t * dim, (size_t)dim * sizeof(float));
     }
-out:
-    ops->destroy(x->dev, batch);
-    kv_codec_codes_free(&codes);
-    kv_codec_skeleton_free(&s);
+    kv_sealed_reader_free(reader);
     return rc;
 }
 
@@ -341,7 +287,7 @@ kv_rc kv_move_cell_run(kv_runner *r, const kv_campaign *c, const kv_move_point *
 {
     run x = {.dev = r->dev, .c = c, .g = g, .row = row, .err = err};
     row->words = words_of(p);
-    kv_rc rc = shape_of(&c->codec, p, g, &x.z, row->reason, err);
+    kv_rc rc = kv_sealed_shape_of(p->method, c->codec.block, g, &x.z, row->reason, err);
     if (rc != KV_OK) return rc;
     if (row->reason[0] != '\0') {
         row->frontier = KV_X4_GEOMETRY_UNREPRESENTABLE;
@@ -372,8 +318,8 @@ kv_rc kv_move_cell_plan(const kv_codec_section *s, const kv_move_point *p, const
                         kv_err *err)
 {
     char reason[KV_REASON_TEXT] = "";
-    shape z;
-    const kv_rc rc = shape_of(s, p, g, &z, reason, err);
+    kv_sealed_shape z;
+    const kv_rc rc = kv_sealed_shape_of(p->method, s->block, g, &z, reason, err);
     if (rc != KV_OK) return rc;
     memset(out, 0, sizeof *out);
     out->runs = reason[0] == '\0';

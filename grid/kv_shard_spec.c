@@ -28,15 +28,23 @@ json_t *kv_shard_point_params_new(const kv_shard_point *p)
     return json_pack("{s:s,s:s,s:s}", "from", from, "send", sends[p->send], "to", to);
 }
 
+const char *kv_shard_point_side(const kv_shard_point *p, const kv_catalogue *layouts, int side)
+{
+    const kv_move_point pages = {(kv_store_method)p->recipe, KV_PAGES_PAGES, KV_PAGES_PAGES};
+    if (p->recipe >= 0) return kv_move_point_side(&pages, side);
+    return layouts->item[side == 0 ? p->src : p->dst]->name;
+}
+
 /* ---- reading ---------------------------------------------------------------------------- */
 
 typedef struct {
     const kv_catalogue *layouts;
     const char *where;
     kv_err *err;
-    int32_t (*pair)[2];
+    int32_t (*pair)[2]; /* of layouts */
     size_t n_pairs;
-    int32_t size[KV_SHARD_SIZE_MAX]; /* by their texts */
+    bool recipe[KV_STORE_COUNT]; /* of sealed pages */
+    int32_t size[KV_SHARD_SIZE_MAX];
     size_t n_sizes;
     bool send[KV_SHARD_SENDS];
 } reader;
@@ -91,21 +99,44 @@ static kv_rc listed(reader *r, const json_t *list)
     return rc;
 }
 
-static kv_rc read_pairs(reader *r, const json_t *v)
+/* There is something to move: pairs of layouts, or sealed pages. */
+static kv_rc read_pairs(reader *r, const json_t *v, bool needed)
 {
     const char *word = json_string_value(v);
+    if (v == NULL && !needed) return KV_OK;
     if (word != NULL && strcmp(word, "all-ordered") == 0) return all_ordered(r);
     if (json_is_array(v) && json_array_size(v) > 0) return listed(r, v);
     return KV_FAIL(r->err, KV_EFORMAT, "%s: \"pairs\" must be \"all-ordered\" or a list of [\"SRC\", \"DST\"]",
                    r->where);
 }
 
-static int by_text(const void *a, const void *b)
+/* {"recipes": ["kv1"], "block": 512} */
+static kv_rc read_pages(reader *r, const json_t *v, kv_shard_section *out)
 {
-    char x[12], y[12];
-    snprintf(x, sizeof x, "%" PRId32, *(const int32_t *)a);
-    snprintf(y, sizeof y, "%" PRId32, *(const int32_t *)b);
-    return strcmp(x, y);
+    static const char *const keys[] = {"recipes", "block", NULL};
+    char where[KV_ERR_TEXT];
+    kv_rc rc;
+    out->block = 512;
+    if (v == NULL) return KV_OK;
+    snprintf(where, sizeof where, "%.500s: \"pages\"", r->where);
+    KV_TRY(rc, out, kv_json_only_keys(v, keys, where, r->err));
+    KV_TRY(rc, out, kv_json_get_int(v, "block", 2, 65536, where, &out->block, r->err));
+    const json_t *list = json_object_get(v, "recipes");
+    if ((out->block & (out->block - 1)) != 0)
+        return KV_FAIL(r->err, KV_EFORMAT, "%s: \"block\" must be a power of two from 2 to 65536", where);
+    if (!json_is_array(list) || json_array_size(list) == 0)
+        return KV_FAIL(r->err, KV_EFORMAT, "%s: \"recipes\" must be a list of kv1, published-serving", where);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        kv_store_method m = KV_STORE_COUNT;
+        if (name == NULL || !kv_store_method_parse(name, &m) || (m != KV_STORE_KV1 && m != KV_STORE_PUBLISHED_SERVING))
+            return KV_FAIL(r->err, KV_EFORMAT, "%s: \"recipes\": \"%s\" has no sealed pages (kv1, published-serving)",
+                           where, name != NULL ? name : "(not a text)");
+        if (r->recipe[m]) return KV_FAIL(r->err, KV_EFORMAT, "%s: \"recipes\" holds \"%s\" twice", where, name);
+        r->recipe[m] = true;
+    }
+out:
+    return rc;
 }
 
 static kv_rc read_sizes(reader *r, const json_t *v)
@@ -125,7 +156,6 @@ static kv_rc read_sizes(reader *r, const json_t *v)
                 return KV_FAIL(r->err, KV_EFORMAT, "%s: \"sizes\" holds %lld twice", r->where, (long long)s);
         r->size[r->n_sizes++] = (int32_t)s;
     }
-    qsort(r->size, n, sizeof *r->size, by_text);
     return KV_OK;
 }
 
@@ -175,15 +205,24 @@ static kv_rc read_stored(reader *r, const json_t *v, kv_shard_section *out)
 
 /* ---- points ----------------------------------------------------------------------------- */
 
-/* A pair by its id, for the order of rows. */
+/* A point with the texts that order rows: pair_id, then the values of params in the order of their keys. */
 typedef struct {
-    char id[2 * KV_NAME_MAX + 3];
-    int32_t src, dst;
-} named_pair;
+    char id[2 * KV_NAME_MAX + 3], from[12], to[12];
+    kv_shard_point point;
+} named_point;
 
-static int by_id(const void *a, const void *b)
+typedef struct {
+    named_point *item;
+    size_t n, room;
+} point_list;
+
+static int by_row(const void *a, const void *b)
 {
-    return strcmp(((const named_pair *)a)->id, ((const named_pair *)b)->id);
+    const named_point *x = a, *y = b;
+    int order = strcmp(x->id, y->id);
+    if (order == 0) order = strcmp(x->from, y->from);
+    if (order == 0) order = strcmp(sends[x->point.send], sends[y->point.send]);
+    return order != 0 ? order : strcmp(x->to, y->to);
 }
 
 /* Whether there is such a cell: a copy of the same layout at the same size is none; a shard alone goes to the whole. */
@@ -193,38 +232,58 @@ static bool is_point(const kv_shard_point *p)
     return p->src != p->dst || p->from != p->to;
 }
 
-static void add_points(const reader *r, const named_pair *pair, kv_shard_section *out)
+static kv_rc add_point(const reader *r, const kv_shard_point *p, point_list *list)
 {
-    for (size_t f = 0; f < r->n_sizes; f++)
-        for (int s = 0; s < KV_SHARD_SENDS; s++)
-            for (size_t t = 0; r->send[s] && t < r->n_sizes; t++) {
-                const kv_shard_point p = {pair->src, pair->dst, r->size[f], r->size[t], s};
-                if (is_point(&p)) out->point[out->n_points++] = p;
-            }
+    if (!is_point(p)) return KV_OK;
+    if (list->n >= KV_SHARD_POINTS_MAX)
+        return KV_FAIL(r->err, KV_EFORMAT, "%s: more than %d cells a geometry", r->where, KV_SHARD_POINTS_MAX);
+    if (list->n == list->room) {
+        const size_t room = list->room > 0 ? 2 * list->room : 64;
+        named_point *grown = kv_realloc(list->item, room, sizeof *grown);
+        if (grown == NULL) return KV_FAIL(r->err, KV_ENOMEM, "no memory for %zu cells", room);
+        list->item = grown;
+        list->room = room;
+    }
+    named_point *x = &list->item[list->n++];
+    x->point = *p;
+    snprintf(x->id, sizeof x->id, "%s->%s", kv_shard_point_side(p, r->layouts, 0),
+             kv_shard_point_side(p, r->layouts, 1));
+    snprintf(x->from, sizeof x->from, "%" PRId32, p->from);
+    snprintf(x->to, sizeof x->to, "%" PRId32, p->to);
+    return KV_OK;
 }
 
-/* In the order of pair_id, then of the params {"from","send","to"}. */
+/* All sizes and ways of sending of what `like` moves. */
+static kv_rc add_points(const reader *r, kv_shard_point like, point_list *list)
+{
+    kv_rc rc = KV_OK;
+    for (size_t f = 0; f < r->n_sizes; f++)
+        for (size_t t = 0; t < r->n_sizes; t++)
+            for (int s = 0; s < KV_SHARD_SENDS; s++) {
+                like.from = r->size[f];
+                like.to = r->size[t];
+                like.send = s;
+                if (r->send[s]) KV_TRY(rc, out, add_point(r, &like, list));
+            }
+out:
+    return rc;
+}
+
 static kv_rc make_points(const reader *r, kv_shard_section *out)
 {
-    const size_t most = r->n_sizes * r->n_sizes * KV_SHARD_SENDS;
-    named_pair *named = kv_alloc(r->n_pairs + 1, sizeof *named);
+    point_list list = {0};
     kv_rc rc = KV_OK;
-    if (r->n_pairs > KV_SHARD_POINTS_MAX)
-        rc = KV_FAIL(r->err, KV_EFORMAT, "%s: %zu pairs are too many", r->where, r->n_pairs);
-    else if (named == NULL || (out->point = kv_alloc(r->n_pairs * most + 1, sizeof *out->point)) == NULL)
-        rc = KV_FAIL(r->err, KV_ENOMEM, "no memory for %zu pairs", r->n_pairs);
-    for (size_t i = 0; rc == KV_OK && i < r->n_pairs; i++) {
-        named[i].src = r->pair[i][0];
-        named[i].dst = r->pair[i][1];
-        snprintf(named[i].id, sizeof named[i].id, "%s->%s", r->layouts->item[named[i].src]->name,
-                 r->layouts->item[named[i].dst]->name);
-    }
-    if (rc == KV_OK) qsort(named, r->n_pairs, sizeof *named, by_id);
-    for (size_t i = 0; rc == KV_OK && i < r->n_pairs; i++) add_points(r, &named[i], out);
-    kv_free(named);
-    if (rc == KV_OK && out->n_points > KV_SHARD_POINTS_MAX)
-        rc = KV_FAIL(r->err, KV_EFORMAT, "%s: %zu cells a geometry are more than %d", r->where, out->n_points,
-                     KV_SHARD_POINTS_MAX);
+    for (size_t i = 0; i < r->n_pairs; i++)
+        KV_TRY(rc, out,
+               add_points(r, (kv_shard_point){.src = r->pair[i][0], .dst = r->pair[i][1], .recipe = -1}, &list));
+    for (int m = 0; m < KV_STORE_COUNT; m++)
+        if (r->recipe[m]) KV_TRY(rc, out, add_points(r, (kv_shard_point){.src = -1, .dst = -1, .recipe = m}, &list));
+    if (list.n > 1) qsort(list.item, list.n, sizeof *list.item, by_row);
+    out->point = kv_alloc(list.n + 1, sizeof *out->point);
+    if (out->point == NULL) rc = KV_FAIL(r->err, KV_ENOMEM, "no memory for %zu cells", list.n);
+    for (size_t i = 0; rc == KV_OK && i < list.n; i++) out->point[out->n_points++] = list.item[i].point;
+out:
+    kv_free(list.item);
     return rc;
 }
 
@@ -244,7 +303,7 @@ static kv_rc check_sends(const reader *r, const kv_shard_section *s)
 kv_rc kv_shard_section_read(const json_t *v, const kv_catalogue *layouts, const char *where, kv_shard_section *out,
                             kv_err *err)
 {
-    static const char *const keys[] = {"pairs", "sizes", "sends", "chunk", "stored", NULL};
+    static const char *const keys[] = {"pairs", "pages", "sizes", "sends", "chunk", "stored", NULL};
     char place[KV_ERR_TEXT];
     reader r = {.layouts = layouts, .where = place, .err = err};
     kv_rc rc = KV_OK;
@@ -254,7 +313,8 @@ kv_rc kv_shard_section_read(const json_t *v, const kv_catalogue *layouts, const 
     out->chunk = 16;
     snprintf(place, sizeof place, "%.500s: \"tp\"", where);
     KV_TRY(rc, out, kv_json_only_keys(v, keys, place, err));
-    KV_TRY(rc, out, read_pairs(&r, json_object_get(v, "pairs")));
+    KV_TRY(rc, out, read_pages(&r, json_object_get(v, "pages"), out));
+    KV_TRY(rc, out, read_pairs(&r, json_object_get(v, "pairs"), json_object_get(v, "pages") == NULL));
     KV_TRY(rc, out, read_sizes(&r, json_object_get(v, "sizes")));
     KV_TRY(rc, out, read_sends(&r, json_object_get(v, "sends")));
     KV_TRY(rc, out, kv_json_get_int(v, "chunk", 1, (int64_t)1 << 40, place, &out->chunk, err));

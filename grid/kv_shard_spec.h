@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include "grid/kv_codec_spec.h"
 #include "layouts/kv_layout.h"
 
 #define KV_SHARD_SIZE_MAX 64      /* ranks of a side */
@@ -21,9 +22,10 @@ const char *kv_shard_send_name(kv_shard_send s);
 
 /* One tp cell's place in the section. */
 typedef struct {
-    int32_t src, dst; /* indices in the catalogue */
+    int32_t src, dst; /* indices in the catalogue; -1: sealed pages of the codec on both sides */
     int32_t from, to; /* tensor-parallel sizes */
     int32_t send;     /* kv_shard_send */
+    int32_t recipe;   /* kv_store_method of sealed pages, else -1 */
 } kv_shard_point;
 
 typedef struct {
@@ -32,6 +34,7 @@ typedef struct {
     kv_shard_point *point; /* in row order */
     size_t n_points;
     int64_t chunk;   /* tokens of a chunk */
+    int64_t block;   /* tokens of a sealed page */
     int32_t *stored; /* by layout: the layout that its bytes really are in, or -1 */
     size_t n_stored;
 } kv_shard_section;
@@ -44,6 +47,8 @@ void kv_shard_section_free(kv_shard_section *s);
 
 /* {"from":"2","send":"whole","to":"4"}; NULL when memory is out. */
 json_t *kv_shard_point_params_new(const kv_shard_point *p) KV_MUST_USE;
+/* The side by name: a layout of the catalogue, or "kv1:pages". Never NULL. */
+const char *kv_shard_point_side(const kv_shard_point *p, const kv_catalogue *layouts, int side);
 /* Ranks that the cell takes where every shard exists: 1 for a shard alone. */
 int64_t kv_shard_point_ranks(const kv_shard_point *p);
 

@@ -45,10 +45,26 @@ typedef struct {
     } while (0)
 
 /* Heads that are split: a latent cache is one row. */
-int64_t kv_tp_split_heads(const kv_layout *l, const kv_geometry *g);
+int64_t kv_tp_split_heads(const kv_tp_spec *s);
+/* Element type of a side; pages of bytes are fp8_e4m3. */
+kv_elem kv_tp_side_element(const kv_tp_spec *s, int i);
+/* What a side is called. */
+const char *kv_tp_side_name(const kv_tp_spec *s, int i);
 /* Binds shard `rank` of side `i`, as declared or as stored. */
 kv_rc kv_tp_bind(const kv_tp_spec *s, int i, int64_t rank, bool stored, int64_t unit, kv_index *out,
                  kv_bind_state *state, char reason[KV_REASON_TEXT], kv_err *err) KV_MUST_USE;
+
+/* ---- pages of bytes ---------------------------------------------------------------------- */
+
+/* Shard `rank` of `size` of pages (kv_tp_content); *exists is false, and reason says why, where there is none. KV_EINVAL
+ * where the sizes do not fit. */
+kv_rc kv_tp_pages_index(const char *name, const kv_geometry *g, int64_t size, int64_t rank, kv_index *out, bool *exists,
+                        char reason[KV_REASON_TEXT], kv_err *err) KV_MUST_USE;
+/* The content of the layer at hand into an image, or out of one and into the token leg. Errors stand in w->err. */
+kv_rc kv_tp_content_build(kv_tp_work *w, const kv_index *ix, kv_image *image) KV_MUST_USE;
+kv_rc kv_tp_content_decode(kv_tp_work *w, const kv_index *ix, const kv_image *image) KV_MUST_USE;
+
+/* ---- a rank's work ----------------------------------------------------------------------- */
 
 /* Indices, plans and memory of this rank. Never waits. On an error kv_tp_close_work still is to be called. */
 kv_rc kv_tp_open_work(kv_tp_work *w, const kv_tp_spec *s, const kv_tp_result *found, kv_err *err) KV_MUST_USE;

@@ -54,7 +54,7 @@ static uint64_t fingerprint(const kv_tp_spec *s, const kv_tp_result *found)
         kv_index ix;
         kv_bind_state state = KV_BIND_NO_SHAPE;
         char reason[KV_REASON_TEXT];
-        h = kv_tp_fnv(h, s->layout[i]->name, strlen(s->layout[i]->name));
+        h = kv_tp_fnv(h, kv_tp_side_name(s, i), strlen(kv_tp_side_name(s, i)));
         if (kv_tp_bind(s, i, 0, false, found->unit_layers, &ix, &state, reason, NULL) == KV_OK && state == KV_BIND_OK)
             h = kv_tp_fnv(h, &ix, sizeof ix);
     }
@@ -72,7 +72,7 @@ static kv_rc claim(const kv_tp_spec *s, const kv_tp_result *found, kv_rc rc, kv_
         mine.shard[i] = t->rank < s->tp[i] ? t->rank : -1;
         mine.size[i] = s->tp[i];
     }
-    mine.total_heads = kv_tp_split_heads(s->layout[0], s->g);
+    mine.total_heads = kv_tp_split_heads(s);
     mine.what = fingerprint(s, found);
     want = mine;
     if (s->hook != NULL) s->hook(s->hook_ctx, KV_TP_AT_CLAIM, &mine);
@@ -101,23 +101,31 @@ static void probe(kv_tp_work *w, kv_tp_tally *y)
 
 /* ---- payloads ---------------------------------------------------------------------------- */
 
+#define KV_PAYLOAD_CONTENT (-1) /* what the caller's pages really hold */
+
+/* The image that a side builds itself. */
+static void build_image(kv_tp_work *w, const kv_tp_side *side, kv_image *image, int32_t kind, int32_t via, uint32_t pad)
+{
+    const kv_payload p = payload_of(w, side, kind);
+    KV_TP_DO(w, OPS->poison(DEV, image, kv_index_bytes(&side->ix), w->poison++, &w->err));
+    if (kind == KV_PAYLOAD_CONTENT)
+        KV_TP_DO(w, kv_tp_content_build(w, &side->ix, image));
+    else
+        KV_TP_DO(w, OPS->build(DEV, image, &side->stored, &p, via, pad, &w->err));
+}
+
 static void build_source(kv_tp_work *w, int32_t kind)
 {
     const kv_tp_side *a = &w->side[0];
-    if (!a->here) return;
-    const kv_payload p = payload_of(w, a, kind);
-    KV_TP_DO(w, OPS->poison(DEV, a->image, kv_index_bytes(&a->ix), w->poison++, &w->err));
-    KV_TP_DO(w, OPS->build(DEV, a->image, &a->stored, &p, a->stored.element, w->s->stale, &w->err));
+    if (a->here) build_image(w, a, a->image, kind, a->stored.element, w->s->stale);
 }
 
 /* Whether the assembled shard is what the destination would have built itself, values passed through `via`. */
 static void matches(kv_tp_work *w, int32_t kind, int32_t via, bool *equal)
 {
     const kv_tp_side *b = &w->side[1];
-    const kv_payload p = payload_of(w, b, kind);
     kv_compare_result cmp = {.differing = 1};
-    KV_TP_DO(w, OPS->poison(DEV, w->third, kv_index_bytes(&b->ix), w->poison++, &w->err));
-    KV_TP_DO(w, OPS->build(DEV, w->third, &b->stored, &p, via, w->s->fill[1], &w->err));
+    build_image(w, b, w->third, kind, via, w->s->fill[1]);
     KV_TP_DO(w, OPS->compare(DEV, &b->stored, b->image, w->third, &cmp, &w->err));
     *equal = cmp.differing == 0;
 }
@@ -139,14 +147,15 @@ static kv_rc counted_leg(kv_tp_work *w, int from, kv_image *into, bool *whole, b
 
 static kv_rc move_payload(kv_tp_work *w, int32_t number, kv_tp_tally *y, kv_err *err)
 {
-    const int32_t kind = w->s->exhaustive ? KV_PAYLOAD_SWEEP + number : number;
+    const bool content = w->s->content != NULL && number == w->s->payloads - 1;
+    const int32_t kind = content ? KV_PAYLOAD_CONTENT : w->s->exhaustive ? KV_PAYLOAD_SWEEP + number : number;
     const int32_t element = (int32_t)w->s->g->element;
     bool there = true, back = true, forward = true, gather = true;
     kv_rc rc;
     build_source(w, kind);
     KV_TRY(rc, out, counted_leg(w, 0, w->side[1].image, &there, number == 0, y, err));
     if (w->side[1].here) {
-        const int32_t from = (int32_t)kv_layout_element(w->s->layout[0], w->s->g);
+        const int32_t from = (int32_t)kv_tp_side_element(w->s, 0);
         matches(w, kind, element, &forward);
         gather = forward;
         if (from != element) matches(w, kind, from, &gather);
@@ -165,6 +174,8 @@ static kv_rc move_all(kv_tp_work *w, kv_tp_tally *y, kv_err *err)
     for (w->first_layer = 0; w->first_layer < w->s->g->layers; w->first_layer += w->unit) {
         kv_diffset_result diff = {0};
         for (int32_t k = 0; k < w->s->payloads; k++) KV_TRY(rc, out, move_payload(w, k, y, err));
+        if (w->s->content != NULL && w->side[1].here) /* the last payload: it lies there still */
+            KV_TP_DO(w, kv_tp_content_decode(w, &w->side[1].ix, w->side[1].image));
         if (w->side[0].here) KV_TP_DO(w, OPS->diffset_take(DEV, w->diffs, &diff, &w->err));
         y->diff += diff.differing;
         y->outside = y->outside || diff.outside_padding != 0;
@@ -215,7 +226,7 @@ static void note_drift(kv_tp_work *w, kv_tp_tally *y)
     } else { /* the source's shard of these heads is on other ranks: made anew, in wire order */
         kv_index own;
         const kv_payload p = payload_of(w, b, KV_PAYLOAD_TOKENS);
-        kv_tp_wire_index(&b->ix, (int32_t)kv_layout_element(w->s->layout[0], w->s->g), &own);
+        kv_tp_wire_index(&b->ix, (int32_t)kv_tp_side_element(w->s, 0), &own);
         kv_image *im = NULL;
         KV_TP_DO(w, OPS->image_new(DEV, kv_index_bytes(&own), &im, &w->err));
         KV_TP_DO(w, OPS->poison(DEV, im, kv_index_bytes(&own), w->poison++, &w->err));
@@ -226,6 +237,20 @@ static void note_drift(kv_tp_work *w, kv_tp_tally *y)
     y->preserved = y->preserved && d.preserved;
     y->finite = y->finite && d.finite;
     if (d.worst_ppm > y->worst_ppm) y->worst_ppm = d.worst_ppm;
+}
+
+/* Of pages of bytes: what the caller made of them. */
+static void take_decode(kv_tp_work *w, kv_tp_tally *y)
+{
+    int32_t tokens[2][KV_DECODE_STEPS];
+    uint8_t digest[2][KV_TP_DIGEST_BYTES];
+    if (!w->side[1].here || w->rc != KV_OK) return;
+    w->s->content->finish(w->s->content->ctx, tokens, digest);
+    y->tokens = memcmp(tokens[0], tokens[1], sizeof tokens[0]) == 0;
+    memcpy(y->decoded, tokens[0], sizeof y->decoded);
+    memcpy(y->reference, tokens[1], sizeof y->reference);
+    memcpy(y->logits, digest[0], sizeof y->logits);
+    memcpy(y->reference_logits, digest[1], sizeof y->reference_logits);
 }
 
 static kv_rc decode_all(kv_tp_work *w, bool converts, kv_tp_tally *y, kv_err *err)
@@ -258,7 +283,10 @@ static kv_rc run(kv_tp_work *w, kv_tp_result *out, kv_err *err)
     y.forward = y.gather = y.tokens = y.preserved = y.finite = y.minimal = 1;
     probe(w, &y);
     KV_TRY(rc, out, move_all(w, &y, err));
-    KV_TRY(rc, out, decode_all(w, out->converts, &y, err));
+    if (w->s->content != NULL)
+        take_decode(w, &y);
+    else
+        KV_TRY(rc, out, decode_all(w, out->converts, &y, err));
     memcpy(y.chain, w->chain, sizeof y.chain);
     y.rc = (int32_t)w->rc;
     if (w->rc != KV_OK) snprintf(y.text, sizeof y.text, "%.230s", w->err.text);
@@ -284,7 +312,7 @@ kv_rc kv_tp_move(const kv_tp_spec *s, kv_tp_result *out, kv_err *err)
     kv_rc rc = examine(s, out, err);
     if (rc == KV_OK && out->refused) return KV_OK; /* derived from the cell alone: every rank knows */
     if (rc == KV_OK) {
-        out->converts = kv_layout_element(s->layout[0], s->g) != kv_layout_element(s->layout[1], s->g);
+        out->converts = kv_tp_side_element(s, 0) != kv_tp_side_element(s, 1);
         rc = kv_tp_open_work(&w, s, out, err);
     }
     rc = claim(s, out, rc, err);

@@ -41,12 +41,29 @@ typedef enum {
     KV_TP_AT_ARRIVED  /* data: the kv_image of the shard that was assembled */
 } kv_tp_point;
 
+/* Pages whose bytes the caller alone can read (sealed pages of the codec), in place of layouts: on both sides
+ * [tokens][kv_heads][head_dim] bytes a layer, where the geometry's tokens are the pages and its head_dim the bytes that a
+ * head has in one (element fp8_e4m3). Of one rank: ctx is used by one thread. */
+typedef struct {
+    const char *name; /* of the layout, for texts */
+    void *ctx;
+    /* The bytes of shard ix at a layer: bytes[p] for every native position p (kv_index_inverse says what stands there). */
+    kv_rc (*build)(void *ctx, const kv_index *ix, int64_t layer, uint8_t *bytes, kv_err *err);
+    /* The destination shard of a layer as it arrived, in order from the first layer; what cannot be read is no error. */
+    kv_rc (*decode)(void *ctx, const kv_index *ix, int64_t layer, const uint8_t *bytes, kv_err *err);
+    /* Of what decode was given: tokens of layer 0, digests of all logits; [0] as it arrived, [1] as it was before. Equal
+     * tokens and digests are KV_TP_TRUE for the token leg. */
+    void (*finish)(void *ctx, int32_t tokens[2][KV_DECODE_STEPS], uint8_t digest[2][KV_TP_DIGEST_BYTES]);
+} kv_tp_content;
+
 typedef struct {
     kv_tp_transport *transport; /* a group of kv_tp_group_ranks(p, q) ranks; emulated cells use `local` ones */
     kv_device *device;
     const kv_layout *layout[2]; /* source, destination; of tp size 1 */
     const kv_layout *stored[2]; /* what the bytes of a side really are; NULL: as declared (case d2) */
-    int64_t tp[2];              /* p, q */
+    const kv_tp_content
+        *content;  /* pages of bytes in place of both layouts; NULL: layouts. Its bytes are the last payload */
+    int64_t tp[2]; /* p, q */
     const kv_geometry *g;
     uint64_t seed;
     uint32_t stale, fill[2]; /* bits of the source's tail, and of the tails that a move fills: on the source side after
@@ -121,6 +138,9 @@ typedef struct {
 kv_rc kv_tp_witness_show(kv_device *dev, const kv_layout *shard, int64_t size, int64_t rank, const kv_layout *whole,
                          const kv_geometry *g, uint64_t seed, uint32_t fill, kv_tp_witness *out, kv_err *err)
     KV_MUST_USE;
+/* The same for pages of bytes (kv_tp_content) of geometry g, called `name`. */
+kv_rc kv_tp_witness_pages(kv_device *dev, const char *name, int64_t size, int64_t rank, const kv_geometry *g,
+                          uint64_t seed, kv_tp_witness *out, kv_err *err) KV_MUST_USE;
 
 /* ---- pipeline stages --------------------------------------------------------------------- */
 

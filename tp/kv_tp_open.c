@@ -7,14 +7,30 @@
 #include "tp/kv_tp_int.h"
 #include "tp/kv_tp_shard_index.h"
 
-int64_t kv_tp_split_heads(const kv_layout *l, const kv_geometry *g)
+int64_t kv_tp_split_heads(const kv_tp_spec *s)
 {
-    return l->store == KV_STORE_LATENT ? 1 : g->kv_heads;
+    return s->content == NULL && s->layout[0]->store == KV_STORE_LATENT ? 1 : s->g->kv_heads;
+}
+
+kv_elem kv_tp_side_element(const kv_tp_spec *s, int i)
+{
+    return s->content != NULL ? KV_ELEM_FP8_E4M3 : kv_layout_element(s->layout[i], s->g);
+}
+
+const char *kv_tp_side_name(const kv_tp_spec *s, int i)
+{
+    return s->content != NULL ? s->content->name : s->layout[i]->name;
 }
 
 kv_rc kv_tp_bind(const kv_tp_spec *s, int i, int64_t rank, bool stored, int64_t unit, kv_index *out,
                  kv_bind_state *state, char reason[KV_REASON_TEXT], kv_err *err)
 {
+    if (s->content != NULL) {
+        bool exists = false;
+        const kv_rc rc = kv_tp_pages_index(s->content->name, s->g, s->tp[i], rank, out, &exists, reason, err);
+        *state = exists ? KV_BIND_OK : KV_BIND_NO_SHARD;
+        return rc;
+    }
     kv_layout shard = *(stored && s->stored[i] != NULL ? s->stored[i] : s->layout[i]);
     shard.tp_size = s->tp[i];
     shard.tp_rank = rank;
@@ -24,7 +40,7 @@ kv_rc kv_tp_bind(const kv_tp_spec *s, int i, int64_t rank, bool stored, int64_t 
 static kv_rc check_spec(const kv_tp_spec *s, kv_err *err)
 {
     for (int i = 0; i < 2; i++) {
-        if (s->layout[i]->tp_size != 1)
+        if (s->content == NULL && s->layout[i]->tp_size != 1)
             return KV_FAIL(err, KV_EINVAL, "%s is declared as a shard of %" PRId64 " itself", s->layout[i]->name,
                            s->layout[i]->tp_size);
         if (s->tp[i] < 1 || s->tp[i] > KV_TP_RANKS_MAX)
@@ -52,7 +68,7 @@ static kv_rc examine_side(const kv_tp_spec *s, int i, kv_tp_result *out, kv_inde
         return KV_FAIL(err, KV_EINVAL, "the bytes of %s cannot be those of %s: the sizes differ", s->layout[i]->name,
                        s->stored[i]->name);
     if (!kv_mul_i64(s->tp[i], kv_index_bytes(ix), &out->native_bytes[i]))
-        return KV_FAIL(err, KV_EINVAL, "%s: %" PRId64 " shards do not fit 64 bits", s->layout[i]->name, s->tp[i]);
+        return KV_FAIL(err, KV_EINVAL, "%s: %" PRId64 " shards do not fit 64 bits", kv_tp_side_name(s, i), s->tp[i]);
     return KV_OK;
 }
 
@@ -64,7 +80,7 @@ static int64_t smaller(int64_t a, int64_t b)
 /* The least bytes that can travel: heads that a rank lacks, tokens alone, the narrower element type. */
 static void least_bytes(const kv_tp_spec *s, const kv_index ix[2], kv_tp_result *out)
 {
-    const int64_t heads = kv_tp_split_heads(s->layout[0], s->g);
+    const int64_t heads = kv_tp_split_heads(s);
     const int64_t element = smaller(kv_elem_bytes((kv_elem)ix[0].element), kv_elem_bytes((kv_elem)ix[1].element));
     const int64_t head = s->g->layers * ix[0].tokens * (ix[0].lanes[0] + ix[0].lanes[1]) * element;
     for (int back = 0; back < 2; back++)
@@ -74,9 +90,24 @@ static void least_bytes(const kv_tp_spec *s, const kv_index ix[2], kv_tp_result 
         }
 }
 
-kv_rc kv_tp_examine(const kv_tp_spec *s, kv_tp_result *out, kv_err *err)
+/* The unit of the two sides, and whether one of them caches a latent and the other does not. */
+static kv_rc examine_pair(const kv_tp_spec *s, kv_tp_result *out, kv_err *err)
 {
     kv_layout_frontier frontier = KV_X_NONE;
+    out->unit_layers = 1;
+    if (s->content != NULL) return KV_OK;
+    out->unit_layers = kv_pair_unit_layers(s->layout[0], s->layout[1], s->g);
+    const kv_rc rc = kv_pair_frontier(s->layout[0], s->layout[1], s->g, &frontier, out->reason, err);
+    out->refused = rc == KV_OK && frontier == KV_X1_LATENT_KV;
+    if (out->refused)
+        out->frontier = (int32_t)frontier;
+    else
+        out->reason[0] = '\0'; /* any other frontier is asked of the shards, not of the wholes */
+    return rc;
+}
+
+kv_rc kv_tp_examine(const kv_tp_spec *s, kv_tp_result *out, kv_err *err)
+{
     kv_index ix[2];
     kv_rc rc;
     memset(out, 0, sizeof *out);
@@ -84,14 +115,8 @@ kv_rc kv_tp_examine(const kv_tp_spec *s, kv_tp_result *out, kv_err *err)
     KV_TRY(rc, out, check_spec(s, err));
     out->ranks = kv_tp_group_ranks(s->tp[0], s->tp[1]);
     out->layers = s->g->layers;
-    out->unit_layers = kv_pair_unit_layers(s->layout[0], s->layout[1], s->g);
-    KV_TRY(rc, out, kv_pair_frontier(s->layout[0], s->layout[1], s->g, &frontier, out->reason, err));
-    if (frontier == KV_X1_LATENT_KV) {
-        out->refused = true;
-        out->frontier = (int32_t)frontier;
-        goto out;
-    }
-    out->reason[0] = '\0'; /* any other frontier is asked of the shards, not of the wholes */
+    KV_TRY(rc, out, examine_pair(s, out, err));
+    if (out->refused) goto out;
     for (int i = 0; i < 2 && !out->refused; i++) KV_TRY(rc, out, examine_side(s, i, out, &ix[i], err));
     if (out->refused)
         memset(out->native_bytes, 0, sizeof out->native_bytes);
@@ -142,8 +167,8 @@ static int64_t third_bytes(const kv_tp_work *w)
 
 kv_rc kv_tp_open_work(kv_tp_work *w, const kv_tp_spec *s, const kv_tp_result *found, kv_err *err)
 {
-    const int64_t heads = kv_tp_split_heads(s->layout[0], s->g);
-    const kv_elem e[2] = {kv_layout_element(s->layout[0], s->g), kv_layout_element(s->layout[1], s->g)};
+    const int64_t heads = kv_tp_split_heads(s);
+    const kv_elem e[2] = {kv_tp_side_element(s, 0), kv_tp_side_element(s, 1)};
     kv_rc rc;
     memset(w, 0, sizeof *w);
     w->s = s;
@@ -155,9 +180,10 @@ kv_rc kv_tp_open_work(kv_tp_work *w, const kv_tp_spec *s, const kv_tp_result *fo
     if (w->notes == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " ranks", found->ranks);
     for (int i = 0; i < 2; i++) {
         KV_TRY(rc, out, kv_tp_plan_new(heads, s->tp[i], s->tp[1 - i], &w->plan[i], err));
+        const int64_t block = s->content != NULL ? 0 : s->layout[i]->block; /* of bytes: each token is a page */
         KV_TRY(rc, out,
-               kv_tp_rounds_new(s->send, w->unit, s->g->tokens, s->layout[i]->block, s->chunk, s->n_chunks,
-                                &w->round[i], &w->n_rounds[i], err));
+               kv_tp_rounds_new(s->send, w->unit, s->g->tokens, block, s->chunk, s->n_chunks, &w->round[i],
+                                &w->n_rounds[i], err));
         KV_TRY(rc, out, open_side(w, i, err));
     }
     KV_TRY(rc, out, KV_TP_OPS(w)->image_new(s->device, third_bytes(w), &w->third, err));

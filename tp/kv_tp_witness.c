@@ -113,6 +113,47 @@ static kv_rc bind(const kv_layout *l, int64_t size, int64_t rank, const kv_geome
     return state == KV_BIND_OK ? KV_OK : KV_FAIL(err, KV_EINVAL, "%s", reason);
 }
 
+/* The indices of the whole and of the shard are there. */
+static kv_rc run(show *w, kv_tp_witness *out)
+{
+    kv_rc rc = KV_OK;
+    out->heads = w->shard.heads;
+    out->of_heads = w->whole.heads;
+    out->positions[0] = w->whole.native;
+    out->positions[1] = w->shard.native;
+    out->whole = w->shard.heads == w->whole.heads;
+    if (out->whole) goto out;
+    kv_tp_wire_index(&w->whole, w->whole.element, &w->wire);
+    kv_tp_wire_index(&w->shard, w->whole.element, &w->small);
+    KV_TRY(rc, out, make(w));
+    KV_TRY(rc, out, compare(w, out));
+out:
+    for (int i = 0; i < IMAGES; i++) w->dev->ops->image_free(w->dev, w->im[i]);
+    return rc;
+}
+
+static kv_rc bind_pages(const char *name, int64_t size, int64_t rank, const kv_geometry *g, kv_index *out, kv_err *err)
+{
+    char reason[KV_REASON_TEXT];
+    bool exists;
+    const kv_rc rc = kv_tp_pages_index(name, g, size, rank, out, &exists, reason, err);
+    if (rc != KV_OK) return rc;
+    return exists ? KV_OK : KV_FAIL(err, KV_EINVAL, "%s", reason);
+}
+
+kv_rc kv_tp_witness_pages(kv_device *dev, const char *name, int64_t size, int64_t rank, const kv_geometry *g,
+                          uint64_t seed, kv_tp_witness *out, kv_err *err)
+{
+    show w = {.dev = dev, .g = g, .seed = seed, .err = err};
+    kv_rc rc;
+    memset(out, 0, sizeof *out);
+    KV_TRY(rc, out, bind_pages(name, size, rank, g, &w.shard, err));
+    KV_TRY(rc, out, bind_pages(name, 1, 0, g, &w.whole, err));
+    rc = run(&w, out);
+out:
+    return rc;
+}
+
 kv_rc kv_tp_witness_show(kv_device *dev, const kv_layout *shard, int64_t size, int64_t rank, const kv_layout *whole,
                          const kv_geometry *g, uint64_t seed, uint32_t fill, kv_tp_witness *out, kv_err *err)
 {
@@ -126,17 +167,7 @@ kv_rc kv_tp_witness_show(kv_device *dev, const kv_layout *shard, int64_t size, i
         rc = KV_FAIL(err, KV_EINVAL, "one of %s and %s caches a latent", shard->name, whole->name);
         goto out;
     }
-    out->heads = w.shard.heads;
-    out->of_heads = w.whole.heads;
-    out->positions[0] = w.whole.native;
-    out->positions[1] = w.shard.native;
-    out->whole = w.shard.heads == w.whole.heads;
-    if (out->whole) goto out;
-    kv_tp_wire_index(&w.whole, w.whole.element, &w.wire);
-    kv_tp_wire_index(&w.shard, w.whole.element, &w.small);
-    KV_TRY(rc, out, make(&w));
-    KV_TRY(rc, out, compare(&w, out));
+    rc = run(&w, out);
 out:
-    for (int i = 0; i < IMAGES; i++) dev->ops->image_free(dev, w.im[i]);
     return rc;
 }

@@ -25,10 +25,12 @@ static void cells__stand_behind_the_pairs_in_the_order_of_their_texts(void **sta
 {
     (void)state;
     kv_campaign c =
-        campaign("L=1,T=5,H=4,D=8,e=f16", "'pairs':'all-ordered','sizes':[2,16,1],'sends':['whole','shard']");
+        campaign("L=1,T=5,H=4,D=8,e=f16", "'pairs':'all-ordered','sizes':[2,16,1],'sends':['whole','shard'],"
+                                          "'pages':{'recipes':['published-serving','kv1']}");
     char last[KV_PAIR_ID_TEXT + 80] = "";
-    /* two layouts that are no shards: 4 pairs x 9 sizes, without 2 x 3 copies; and 2 sizes above 1, of 4 pairs */
-    assert_int_equal(tp_cells(&c), 4 * 9 - 2 * 3 + 4 * 2);
+    /* two layouts that are no shards: 4 pairs x 9 sizes, without 2 x 3 copies; and 2 sizes above 1, of 4 pairs; two kinds of
+     * sealed pages with themselves likewise */
+    assert_int_equal(tp_cells(&c), 4 * 9 - 2 * 3 + 4 * 2 + 2 * (9 - 3 + 2));
     for (size_t i = 0; i < c.n_cells; i++) {
         char id[KV_PAIR_ID_TEXT], now[KV_PAIR_ID_TEXT + 80];
         assert_true(i == 0 || c.cells[i].check >= c.cells[i - 1].check);
@@ -65,7 +67,15 @@ static void section__says_what_is_wrong(void **state)
                  {"'pairs':[['thd','thd']],'sizes':[2]", "no cell sends \"whole\""},
                  {"'pairs':'all-ordered','sizes':[1,2],'chunk':4", "\"chunks\""},
                  {"'pairs':'all-ordered','sizes':[1,2],'stored':{'thd':'none'}", "\"none\""},
-                 {"'pairs':'all-ordered','sizes':[1,2],'how':1", "how"}};
+                 {"'pairs':'all-ordered','sizes':[1,2],'how':1", "how"},
+                 {"'pages':[],'sizes':[1,2]", "\"pages\""},
+                 {"'pages':{},'sizes':[1,2]", "\"recipes\""},
+                 {"'pages':{'recipes':['kv1-shared']},'sizes':[1,2]", "\"kv1-shared\""},
+                 {"'pages':{'recipes':['kv1','kv1']},'sizes':[1,2]", "twice"},
+                 {"'pages':{'recipes':['kv1'],'block':12},'sizes':[1,2]", "power of two"},
+                 {"'pages':{'recipes':['kv1'],'block':1},'sizes':[1,2]", "\"block\""},
+                 {"'pages':{'recipes':['kv1'],'moves':1},'sizes':[1,2]", "moves"},
+                 {"'pages':{'recipes':['kv1']},'sizes':[2]", "no cell sends \"whole\""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[512];
         kv_err err = {0};
@@ -140,6 +150,78 @@ static void rows__of_a_shard_alone_show_why_not(void **state)
     kv_campaign_free(&c);
 }
 
+#define PAGES "'pages':{'recipes':['kv1'],'block':8}"
+
+/* Bytes that one head has in one page of kv1, by the terms of docs/codec.md: header, basis and mean, centroids, labels and two
+ * fp16 fields a row, residual rows; and K's outliers (8 in 100 lanes, two bytes a row). */
+static int64_t page_bytes(int64_t dim, int64_t dim_v)
+{
+    int64_t bytes = 0;
+    for (int kv = 0; kv < 2; kv++) {
+        const int64_t d = kv == 0 ? dim : dim_v, e = 4, lanes = 8 * e; /* e: of widths 5 to 8 */
+        bytes += 48 + 2 * e * d + 2 * d + 2 * 16 * e + 4 + 4 * 8 + 8 * (kv == 0 ? 2 : 1);
+        if (kv == 0) bytes += 2 * 8 + 4 * ((lanes * 8 + 99) / 100);
+    }
+    return bytes;
+}
+
+static void rows__of_sealed_pages_are_exact_to_the_byte(void **state)
+{
+    kv_device *d = *state;
+    static const struct {
+        int from, to;
+        kv_shard_send send;
+        int64_t there, back, rounds; /* heads that travel */
+    } cells[] = {{2, 1, KV_SHARD_WHOLE, 2, 2, 1}, {1, 4, KV_SHARD_WHOLE, 3, 3, 1},  {4, 2, KV_SHARD_CHUNKS, 3, 3, 3},
+                 {8, 2, KV_SHARD_WHOLE, 3, 7, 1}, {2, 8, KV_SHARD_CHUNKS, 7, 3, 3}, {8, 4, KV_SHARD_LAYERS, 3, 7, 1}};
+    kv_campaign c = campaign("L=2,T=29,H=4,D=8,Dv=6,e=f16",
+                             PAGES ",'sizes':[1,2,4,8],'sends':['whole','chunks','layers'],'chunk':11");
+    const int64_t head = 3 * page_bytes(8, 6);
+    for (size_t i = 0; i < KVT_COUNT(cells); i++) {
+        const kv_row r = row_of(d, &c, "kv1:pages->kv1:pages", cells[i].from, cells[i].to, cells[i].send);
+        char what[32];
+        snprintf(what, sizeof what, "%d to %d", cells[i].from, cells[i].to);
+        kvt_assert_verdict(&r, KV_VERDICT_EXACT_BYTE, what);
+        assert_int_equal(r.tp.wire[0], 2 * head * cells[i].there);
+        assert_int_equal(r.tp.wire[1], 2 * head * cells[i].back);
+        assert_true(r.tp.minimal && r.tp.least[0] == r.tp.wire[0] && r.tp.least[1] == r.tp.wire[1]);
+        assert_int_equal(r.tp.rounds, cells[i].rounds);
+        assert_int_equal(r.native_bytes[0], head * (cells[i].from > 4 ? cells[i].from : 4));
+        assert_int_equal(r.checked, head * (cells[i].to > 4 ? cells[i].to : 4));
+        assert_int_equal(r.gather_payloads, KV_CERT_PAYLOADS);
+        assert_memory_equal(r.decoded, r.reference, sizeof r.decoded);
+    }
+    kv_campaign_free(&c);
+}
+
+static void rows__of_sealed_pages_that_there_are_not(void **state)
+{
+    kv_device *d = *state;
+    static const struct {
+        const char *g;
+        int from;
+        kv_layout_frontier frontier;
+        const char *says;
+    } cells[] = {{"L=1,T=16,H=4,D=8,e=f16", 3, KV_X4_GEOMETRY_UNREPRESENTABLE, "size of 3 neither divides 4 kv heads"},
+                 {"L=1,T=7,H=4,D=8,e=f16", 2, KV_X4_GEOMETRY_UNREPRESENTABLE, "fill no block"},
+                 {"L=1,T=16,H=4,D=2048,e=f16", 2, KV_X4_GEOMETRY_UNREPRESENTABLE, "2048"},
+                 {"L=1,T=16,H=4,D=8,e=f16", 2, KV_X2_HEAD_GATHER, "2 of 4 kv heads"}};
+    for (size_t i = 0; i < KVT_COUNT(cells); i++) {
+        kv_campaign c = campaign(cells[i].g, PAGES ",'sizes':[1,2,3],'sends':['shard']");
+        const kv_row r = row_of(d, &c, "kv1:pages->kv1:pages", cells[i].from, 1, KV_SHARD_ONE);
+        kvt_assert_verdict(&r, KV_VERDICT_REFUSED, cells[i].says);
+        assert_int_equal(r.frontier, cells[i].frontier);
+        if (strstr(r.reason, cells[i].says) == NULL) fail_msg("%s: %s", cells[i].says, r.reason);
+        if (cells[i].frontier == KV_X2_HEAD_GATHER) {
+            const int64_t head = 2 * page_bytes(8, 8);
+            assert_int_equal(r.tp.whole_positions, 4 * head);
+            assert_int_equal(r.tp.shard_positions, 2 * head);
+            assert_true(r.tp.shard_differs == 0 && r.tp.whole_differs > 0 && r.tp.whole_differs <= 2 * head);
+        }
+        kv_campaign_free(&c);
+    }
+}
+
 static void rows__come_back_from_journal_pack_and_document(void **state)
 {
     kv_device *d = *state;
@@ -208,6 +290,8 @@ int main(void)
         cmocka_unit_test(section__says_what_is_wrong),
         cmocka_unit_test(rows__count_what_travels),
         cmocka_unit_test(rows__of_a_shard_alone_show_why_not),
+        cmocka_unit_test(rows__of_sealed_pages_are_exact_to_the_byte),
+        cmocka_unit_test(rows__of_sealed_pages_that_there_are_not),
         cmocka_unit_test(rows__come_back_from_journal_pack_and_document),
         cmocka_unit_test(rows__without_ranks_say_how_many),
     };

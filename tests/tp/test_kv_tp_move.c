@@ -277,6 +277,107 @@ static void move__can_fail(void **state)
     kv_layout_free(l);
 }
 
+/* Pages whose bytes only the caller can read: its own mark for each layer, head, page and byte. */
+typedef struct {
+    kvt_tp_move *move;
+    uint8_t digest[2][KV_TP_DIGEST_BYTES]; /* sums of what arrived, and of what was there before */
+    int32_t layers;
+} page_reader;
+
+static uint8_t page_byte(const kv_index *ix, int64_t layer, int64_t at)
+{
+    kv_coord c;
+    assert_true(kv_index_inverse(ix, at, &c));
+    return (
+        uint8_t)(kv_payload_mix((uint64_t)(((layer * 16 + ix->first_head + c.head) * 64 + c.token) * 64 + c.lane)) >>
+                 9);
+}
+
+static kv_rc page_build(void *ctx, const kv_index *ix, int64_t layer, uint8_t *bytes, kv_err *err)
+{
+    (void)ctx;
+    (void)err;
+    for (int64_t i = 0; i < ix->native; i++) bytes[i] = page_byte(ix, layer, i);
+    return KV_OK;
+}
+
+static kv_rc page_decode(void *ctx, const kv_index *ix, int64_t layer, const uint8_t *bytes, kv_err *err)
+{
+    page_reader *p = ctx;
+    (void)err;
+    assert_int_equal(p->layers++, layer);
+    for (int64_t i = 0; i < ix->native; i++) {
+        p->digest[0][i % KV_TP_DIGEST_BYTES] = (uint8_t)(p->digest[0][i % KV_TP_DIGEST_BYTES] * 3 + bytes[i]);
+        p->digest[1][i % KV_TP_DIGEST_BYTES] =
+            (uint8_t)(p->digest[1][i % KV_TP_DIGEST_BYTES] * 3 + page_byte(ix, layer, i));
+    }
+    return KV_OK;
+}
+
+static void page_finish(void *ctx, int32_t tokens[2][KV_DECODE_STEPS], uint8_t digest[2][KV_TP_DIGEST_BYTES])
+{
+    const page_reader *p = ctx;
+    memcpy(digest, p->digest, sizeof p->digest);
+    for (int i = 0; i < KV_DECODE_STEPS; i++) tokens[0][i] = tokens[1][i] = p->digest[1][i] % KV_VOCABULARY;
+}
+
+static void page_rank(void *ctx, int32_t rank, kv_tp_transport *t, kv_device *dev, kv_rc *rc, kv_err *err)
+{
+    kvt_tp_move *m = ctx;
+    kv_tp_spec s = m->spec;
+    kvt_tp_at at = {m, rank, t, 0};
+    page_reader reader = {.move = m};
+    const kv_tp_content content = {"pages", &reader, page_build, page_decode, page_finish};
+    s.transport = t;
+    s.device = dev;
+    s.content = &content;
+    s.hook = m->hook;
+    s.hook_ctx = &at;
+    *rc = kv_tp_move(&s, &m->result[rank], err);
+}
+
+/* One byte of the last payload (the content) on its way into rank 0, or on its way back. */
+static void deny_page(void *ctx, kv_tp_point point, void *data)
+{
+    kvt_tp_at *at = ctx;
+    if (point != KV_TP_AT_ARRIVED || at->rank != 0) return;
+    at->arrived++; /* two payloads of layer 0: there, back, there, back */
+    if (at->arrived == (int)at->move->spec.seed) ((unsigned char *)kv_image_host_view(data))[5] ^= 1;
+}
+
+static void move__of_pages_of_bytes(void **state)
+{
+    (void)state;
+    static kvt_tp_move m;
+    static kvt_tp_rank rank[KV_TP_RANKS_MAX];
+    static const int64_t sizes[][2] = {{2, 1}, {1, 4}, {4, 2}, {2, 8}, {8, 4}};
+    const kv_geometry g = kvt_geometry("L=2,T=3,H=4,D=24,e=fp8_e4m3");
+    m.hook = deny_page;
+    for (size_t i = 0; i < KVT_COUNT(sizes); i++)
+        for (uint64_t spoilt = 0; spoilt <= 4; spoilt++) {
+            const int32_t n = (int32_t)kv_tp_group_ranks(sizes[i][0], sizes[i][1]);
+            const bool copies = sizes[i][0] > 4 || sizes[i][1] > 4;
+            if (copies && spoilt > 0) continue; /* copies that differ are another error */
+            m.spec = (kv_tp_spec){.tp = {sizes[i][0], sizes[i][1]}, .g = &g, .seed = spoilt, .payloads = 2};
+            kvt_tp_group(n, 20, rank, page_rank, &m);
+            for (int32_t r = 0; r < n; r++)
+                if (rank[r].rc != KV_OK) fail_msg("rank %d: %s", r, rank[r].err.text);
+            const kv_tp_result *r = &m.result[0];
+            for (int32_t k = 1; k < n; k++) assert_memory_equal(&m.result[k], r, sizeof *r);
+            assert_true(r->minimal && r->bijective[0] && r->bijective[1]);
+            assert_int_equal(r->total[1], 3 * 24 * (sizes[i][1] > 4 ? sizes[i][1] : 4));
+            assert_int_equal(r->checked[1], r->total[1]);
+            assert_int_equal(r->padding[0] + r->padding[1], 0);
+            assert_int_equal(r->observed[KV_TP_FORWARD], spoilt != 1 && spoilt != 3);
+            assert_int_equal(r->observed[KV_TP_IDENTICAL], spoilt == 0);
+            assert_int_equal(r->observed[KV_TP_TOKENS], spoilt != 3); /* the content, where it arrived */
+            int64_t lacks = 0;
+            for (int64_t k = 0; k < n; k++) lacks += kv_tp_shard_lacks(4, sizes[i][0], sizes[i][1], k);
+            assert_int_equal(r->sent_total[0], lacks * 2 * 3 * 24);
+        }
+    m.hook = NULL;
+}
+
 static void move__frontiers(void **state)
 {
     (void)state;
@@ -365,6 +466,7 @@ int main(void)
         cmocka_unit_test(move__in_rounds),
         cmocka_unit_test(move__converts),
         cmocka_unit_test(move__can_fail),
+        cmocka_unit_test(move__of_pages_of_bytes),
         cmocka_unit_test(move__frontiers),
         cmocka_unit_test(move__needs_its_ranks),
         cmocka_unit_test(move__survives_every_allocation_failure),

@@ -2,7 +2,7 @@
 # Cells between tensor-parallel sizes: real ranks, one process that plays them, too few of them.
 
 TP_GEOMETRIES='geometries=[{"layers":2,"tokens":19,"kv_heads":[2,3],"head_dim":8,"element":"f16"}]'
-TP_SECTION='tp={"pairs":[["vllm-fa","sglang"],["sglang","vllm-fa"],["trtllm","trtllm"]],"sizes":[1,2,4],"sends":["whole","shard","chunks"],"chunk":5}'
+TP_SECTION='tp={"pairs":[["vllm-fa","sglang"],["sglang","vllm-fa"],["trtllm","trtllm"]],"sizes":[1,2,4],"pages":{"recipes":["kv1"],"block":8},"sends":["whole","shard","chunks"],"chunk":5}'
 TP_CAMPAIGN=$KV_WORK/shared/tp.json
 TP_CERT=$KV_WORK/shared/tp.cert.json
 
@@ -150,7 +150,8 @@ case_sections_are_read_strictly()
         '{"pairs":"all-ordered","sizes":[0,1]}' '{"pairs":"all-ordered","sizes":[65]}' '{"pairs":"all-ordered","sizes":[2,2]}' \
         '{"pairs":"all-ordered","sizes":[1,2],"sends":["slowly"]}' '{"pairs":"all-ordered","sizes":[2,4],"sends":["shard"]}' \
         '{"pairs":"all-ordered","sizes":[1,2],"chunk":4}' '{"pairs":"all-ordered","sizes":[1,2],"stored":{"vllm-fa":"nothing"}}' \
-        '{"pairs":[["vllm-tp2","vllm-fa"]],"sizes":[1,2]}' '{"pairs":"all-ordered","sizes":[1,2],"more":1}'; do
+        '{"pairs":[["vllm-tp2","vllm-fa"]],"sizes":[1,2]}' '{"pairs":"all-ordered","sizes":[1,2],"more":1}' \
+        '{"pages":{"recipes":["fp8"]},"sizes":[1,2]}' '{"pages":{"recipes":["kv1"],"block":12},"sizes":[1,2]}'; do
         campaign c.json 'select=["vllm-fa","sglang","vllm-tp2"]' pairs= "$TP_GEOMETRIES" "tp=$section"
         refused 1 c.json tp -- plan c.json
     done
@@ -165,20 +166,29 @@ forged()
     kv verify forged.json --trust forged.pub
     expect_rc 3
     expect_out "$want"
+    codes >by-c.codes
     "$KV_PYTHON" "$KV_ROOT/certs/verify.py" forged.json --trust forged.pub >"$OUT" 2>"$ERR"
     rc=$?
     last="verify.py ($*)"
     expect_rc 3
     expect_out "$want"
+    codes >by-python.codes
+    expect_same by-python.codes by-c.codes
+}
+# The codes in what a verifier said.
+codes()
+{
+    sed -n 's/^\(H[0-9]*\)_.*/\1/p' "$OUT" | sort -u
 }
 
-# rows_like VERDICT SEND: the index of the first row of that verdict (or frontier code) and way of sending.
+# rows_like VERDICT SEND [PAIR]: the index of the first row of that verdict (or frontier code), way of sending and pair.
 rows_like()
 {
-    "$KV_PYTHON" - "$TP_CERT" "$1" "$2" <<'PY'
+    "$KV_PYTHON" - "$TP_CERT" "$1" "$2" "${3:-}" <<'PY'
 import json, sys
 for i, r in enumerate(json.load(open(sys.argv[1]))["rows"]):
-    if sys.argv[2] in (r["verdict"], r["frontier_code"]) and r["params"]["send"] == sys.argv[3] and r["proof"]["wire_bytes"] != 0:
+    if (sys.argv[2] in (r["verdict"], r["frontier_code"]) and r["params"]["send"] == sys.argv[3] and r["proof"]["wire_bytes"] != 0
+            and sys.argv[4] in r["pair_id"]):
         print(i)
         break
 PY
@@ -216,6 +226,24 @@ case_rows_cannot_be_made_up()
     forged H11 'campaign.spec.tp.chunk=6'
     forged H9 'checks.0.passed=false'
     forged H8 "checks.$(("$(value "$TP_CERT" observed.checks)" - 1))="
+}
+
+case_rows_of_sealed_pages_cannot_be_made_up()
+{
+    local exact refused
+    need_tp
+    exact=$(rows_like EXACT_BYTE chunks kv1:pages)
+    refused=$(rows_like X2_HEAD_GATHER shard kv1:pages)
+    forged H4 "rows.$exact.proof.wire_bytes=1"
+    forged H4 "rows.$exact.proof.rounds=3"
+    forged H4 "rows.$exact.native_bytes.dst=2"
+    forged H3 "rows.$exact.proof.gather_payloads=5"
+    forged H5 "rows.$exact.transformations=[\"page_remap\"]"
+    forged H2 "rows.$exact.verdict=\"EXACT_TOKEN\""
+    forged H13 "rows.$exact.proof.reference_logits_digest=\"$(printf '%064d' 7)\""
+    forged H11 "rows.$exact.src=\"kv1:table\""
+    forged H4 "rows.$refused.proof.witness.whole_positions=7"
+    forged H4 'campaign.spec.tp.pages.block=4'
 }
 
 case_bench_measures_two_ranks()
