@@ -117,9 +117,13 @@ int main(int argc, char **argv)
     kv_check_must(kv_device_cpu_new(&c.cpu, &err), &err, "CPU");
     kv_check_must(kv_device_cuda_new(0, &c.gpu, &err), &err, "GPU");
     kv_check_all(&c, small);
+    kv_check_codec(&c, small);
     printf("%ld comparisons with the CPU, %ld wrong\n", c.checks, c.wrong);
     fflush(stdout);
-    if (speeds && !small && c.wrong == 0) kv_check_speeds(&c);
+    if (speeds && !small && c.wrong == 0) {
+        kv_check_speeds(&c);
+        kv_check_codec_speeds(&c);
+    }
     c.gpu->ops->close(c.gpu);
     c.cpu->ops->close(c.cpu);
     return c.wrong == 0 && c.checks > 0 ? 0 : 1;
