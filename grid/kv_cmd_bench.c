@@ -8,6 +8,7 @@
 
 #include "grid/kv_ask.h"
 #include "grid/kv_bench_time.h"
+#include "grid/kv_bench_batch.h"
 #include "grid/kv_bench_codec.h"
 #include "grid/kv_bench_tp.h"
 #include "grid/kv_cell_run.h"
@@ -217,22 +218,30 @@ static kv_rc bench_codec(const kv_opts *o, kv_mpi *m, kv_err *err)
 {
     const bool root = kv_mpi_rank(m) == 0;
     json_t *list = json_array(), *answer = NULL;
-    char cpu[256];
-    kv_rc rc = kv_bench_codec(o->repeat, root, o->json, list, err);
+    kv_chosen on = {.dev = NULL};
+    char name[256];
+    kv_rc rc;
+    KV_TRY(rc, out, kv_gpu_choose(m, o->device != NULL ? o->device : "cpu", o->share_gpu != 0, &on, err));
+    const bool on_gpu = *on.gpu.uuid != '\0';
+    rc = on_gpu ? kv_bench_batch(on.dev, o->repeat, root, o->json, list, err)
+                : kv_bench_codec(o->repeat, root, o->json, list, err);
     KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
     if (!root) goto out;
-    kv_machine_cpu(cpu, sizeof cpu);
+    kv_machine_cpu(name, sizeof name);
+    if (on_gpu) snprintf(name, sizeof name, "%s", on.gpu.name);
     if (o->json) {
-        answer = json_pack("{s:s,s:s,s:i,s:I,s:O}", "device", "cpu", "name", cpu, "ranks", kv_mpi_size(m), "repeat",
-                           (json_int_t)o->repeat, "codec", list);
+        answer = json_pack("{s:s,s:s,s:i,s:I,s:O}", "device", on.dev->ops->kind, "name", name, "ranks", kv_mpi_size(m),
+                           "repeat", (json_int_t)o->repeat, "codec", list);
         rc = answer != NULL ? kv_ask_print_json(answer, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
     } else {
-        printf("cpu %s, %d rank%s at the same time, one core each; copy: of as many bytes as a block and its slot\n",
-               cpu, kv_mpi_size(m), kv_mpi_size(m) == 1 ? "" : "s");
+        printf("%s %s, %d rank%s at the same time%s; copy: of as many bytes as a block and its slot\n",
+               on.dev->ops->kind, name, kv_mpi_size(m), kv_mpi_size(m) == 1 ? "" : "s",
+               on_gpu ? "" : ", one core each");
     }
 out:
     json_decref(answer);
     json_decref(list);
+    if (on.dev != NULL) on.dev->ops->close(on.dev);
     return rc;
 }
 

@@ -92,4 +92,7 @@ done
 ranks 1 bench --device cuda --geometry L=1,T=64,H=2,D=16,e=f16 --pairs 'sglang->llamacpp' --repeat 1 --format json
 wants 0
 grep -q '"device": *"emulated"' "$work/out" || broken "bench does not say where it ran"
+run bench --codec --device cuda --repeat 1 --format json
+wants 0
+grep -q '"device": *"emulated"' "$work/out" && grep -q '"task": *"decode"' "$work/out" || broken "bench --codec does not say where it ran"
 exit 0
