@@ -198,6 +198,8 @@ extern "C" {
 void kv_num_to_f32_row(kv_elem from, const void *src, float *dst, size_t n);
 /* n elements of src as elements of another type, bit for bit kv_num_convert of each. */
 void kv_num_convert_row(kv_elem from, kv_elem to, const void *src, void *dst, size_t n);
+/* For tests: rows use no instruction set above 0 plain, 1 AVX2, 2 AVX-512. All give the same bits. */
+void kv_num_rows_at_most(int level);
 #ifdef __cplusplus
 }
 #endif

@@ -178,14 +178,45 @@ MOVE_TILE(uint8_t)
 MOVE_TILE(uint16_t)
 MOVE_TILE(uint32_t)
 
+/* A tile's elements of one size to a dense [tokens][lanes] buffer, or back. */
+#define TILE_COPY(type_)                                                                                               \
+    static void take_tile_##type_(const unsigned char *image, const side *x, int64_t at, const int64_t box[4],         \
+                                  type_ *dense)                                                                        \
+    {                                                                                                                  \
+        const type_ *src = (const type_ *)(const void *)image + at;                                                    \
+        for (int64_t t = box[0]; t < box[1]; t++)                                                                      \
+            for (int64_t d = box[2]; d < box[3]; d++) *dense++ = src[x->token[t] + x->lane[d]];                        \
+    }                                                                                                                  \
+    static void put_tile_##type_(unsigned char *image, const side *x, int64_t at, const int64_t box[4],                \
+                                 const type_ *dense)                                                                   \
+    {                                                                                                                  \
+        type_ *dst = (type_ *)(void *)image + at;                                                                      \
+        for (int64_t t = box[0]; t < box[1]; t++)                                                                      \
+            for (int64_t d = box[2]; d < box[3]; d++) dst[x->token[t] + x->lane[d]] = *dense++;                        \
+    }
+TILE_COPY(uint8_t)
+TILE_COPY(uint16_t)
+TILE_COPY(uint32_t)
+
 static void convert_tile(const half_move *m, int64_t s0, int64_t t0, int64_t tok0, int64_t tok1, int64_t lane0,
                          int64_t lane1)
 {
-    for (int64_t t = tok0; t < tok1; t++)
-        for (int64_t d = lane0; d < lane1; d++) {
-            const uint32_t bits = kv_num_load(m->from, m->src, s0 + m->s.lane[d] + m->s.token[t]);
-            kv_num_store(m->to, m->dst, t0 + m->t.lane[d] + m->t.token[t], kv_num_convert(m->from, m->to, bits));
-        }
+    uint32_t in[TILE_TOKENS * TILE_LANES], out[TILE_TOKENS * TILE_LANES]; /* room for the widest element */
+    const int64_t box[4] = {tok0, tok1, lane0, lane1};
+    in[0] = 0;
+    if (m->from_bytes == 1)
+        take_tile_uint8_t(m->src, &m->s, s0, box, (uint8_t *)(void *)in);
+    else if (m->from_bytes == 2)
+        take_tile_uint16_t(m->src, &m->s, s0, box, (uint16_t *)(void *)in);
+    else
+        take_tile_uint32_t(m->src, &m->s, s0, box, in);
+    kv_num_convert_row(m->from, m->to, in, out, (size_t)((tok1 - tok0) * (lane1 - lane0)));
+    if (m->to_bytes == 1)
+        put_tile_uint8_t(m->dst, &m->t, t0, box, (uint8_t *)(void *)out);
+    else if (m->to_bytes == 2)
+        put_tile_uint16_t(m->dst, &m->t, t0, box, (uint16_t *)(void *)out);
+    else
+        put_tile_uint32_t(m->dst, &m->t, t0, box, out);
 }
 
 /* Whether the offsets of [at, at + 8) follow one another. */

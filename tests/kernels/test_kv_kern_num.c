@@ -2,6 +2,8 @@
  * double, and the nearest one found by comparing with the exact midpoints, ties to the even code. */
 #include "kernels/kv_kern_num.h"
 
+#include "tests/kv_test.h"
+
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -228,6 +230,28 @@ static void num__leaves_the_bits_alone_within_a_type(void **state)
     assert_int_equal(kv_num_convert(KV_ELEM_F32, KV_ELEM_F32, 0xFF800001), 0xFF800001);
 }
 
+/* Which instruction set the rows may use. */
+static int plain(void **state)
+{
+    (void)state;
+    kv_num_rows_at_most(0);
+    return 0;
+}
+
+static int avx2(void **state)
+{
+    (void)state;
+    kv_num_rows_at_most(1);
+    return 0;
+}
+
+static int avx512(void **state)
+{
+    (void)state;
+    kv_num_rows_at_most(2);
+    return 0;
+}
+
 /* All element values at odd addresses and every short length; nothing written past the end. */
 static void num_row__equals_the_single_conversions(void **state)
 {
@@ -263,6 +287,30 @@ static void num_row__equals_the_single_conversions(void **state)
     free(src);
 }
 
+/* Rows of f32 around every boundary of the narrower types, both signs, and values from all over. */
+static void num_row__equals_the_single_conversions_of_f32(void **state)
+{
+    (void)state;
+    enum { N = 1 << 12 };
+    static const uint32_t edge[] = {0x00000000u, 0x00800000u, 0x33000000u, 0x33800000u, 0x387FE000u, 0x38800000u,
+                                    0x3A800000u, 0x3B000000u, 0x3C800000u, 0x43DF0000u, 0x43E00000u, 0x43E80000u,
+                                    0x477FE000u, 0x477FF000u, 0x47800000u, 0x7F7F8000u, 0x7F800000u, 0x7FC00000u};
+    uint32_t *in = kvt_take(N, sizeof *in);
+    unsigned char *out = kvt_take(N, sizeof *in);
+    uint64_t seed = 7;
+    for (size_t e = 0; e < KVT_COUNT(edge) + 64; e++)
+        for (int to = 0; to < KV_ELEM_COUNT; to++) {
+            for (uint32_t i = 0; i < N; i++)
+                in[i] = e < KVT_COUNT(edge) ? (edge[e] + i / 2 - N / 4) ^ i << 31 : (uint32_t)kvt_next(&seed);
+            kv_num_convert_row(KV_ELEM_F32, (kv_elem)to, in, out, N);
+            for (int64_t i = 0; i < N; i++)
+                if (kv_num_load((kv_elem)to, out, i) != kv_num_convert(KV_ELEM_F32, (kv_elem)to, in[i]))
+                    fail_msg("%08x to %s", in[i], kv_elem_name((kv_elem)to));
+        }
+    free(out);
+    free(in);
+}
+
 static void elem__names_and_sizes(void **state)
 {
     (void)state;
@@ -292,7 +340,12 @@ int main(void)
         cmocka_unit_test(num__knows_the_values_worked_out_by_hand),
         cmocka_unit_test(num__gives_back_every_value_of_a_narrower_type),
         cmocka_unit_test(num__leaves_the_bits_alone_within_a_type),
-        cmocka_unit_test(num_row__equals_the_single_conversions),
+        cmocka_unit_test_setup(num_row__equals_the_single_conversions, plain),
+        cmocka_unit_test_setup(num_row__equals_the_single_conversions, avx2),
+        cmocka_unit_test_setup(num_row__equals_the_single_conversions, avx512),
+        cmocka_unit_test_setup(num_row__equals_the_single_conversions_of_f32, plain),
+        cmocka_unit_test_setup(num_row__equals_the_single_conversions_of_f32, avx2),
+        cmocka_unit_test_setup(num_row__equals_the_single_conversions_of_f32, avx512),
         cmocka_unit_test(elem__names_and_sizes),
     };
     return cmocka_run_group_tests(tests, make_tables, free_tables) != 0;
