@@ -6,6 +6,8 @@
  *   wrong            grades the cell NOT_EXACT, like a device that computes wrongly
  *   kill             is killed
  *   hang             never comes back
+ * In a cell of several ranks memory and device are met when the rank packs its shard for the second time, the others but
+ * `wrong` when it is about to send for the second time.
  *
  * $KVGRID_FAULT_FACT = WHAT=VALUE@RANK: rank RANK says VALUE where it is asked for its version of WHAT. */
 #ifndef KV_FAULT_H
@@ -15,6 +17,9 @@
 
 /* Called once for each cell that a rank ran; may change the row, return an error, or not return. */
 kv_rc kv_fault_cell(int rank, kv_row *row, kv_err *err) KV_MUST_USE;
+
+/* Called in cells of several ranks before a shard is packed (sending: false) or sent; as kv_fault_cell. */
+kv_rc kv_fault_step(int rank, bool sending, kv_err *err) KV_MUST_USE;
 
 /* What rank `rank` says about its version of `what`: n bytes at value, which may be changed. */
 void kv_fault_fact(int rank, const char *what, char *value, size_t n);

@@ -7,7 +7,7 @@
 
 #include "grid/kv_fault.h"
 
-static int64_t cells_seen;
+static int64_t cells_seen, steps_seen[2];
 
 static void fail_row(kv_row *row, kv_errclass e, const char *text)
 {
@@ -34,14 +34,36 @@ static kv_rc act(const char *kind, size_t n, kv_row *row, kv_err *err)
     return KV_OK;
 }
 
-kv_rc kv_fault_cell(int rank, kv_row *row, kv_err *err)
+/* The kind of fault that rank `rank` is to meet in its cell number `cell`, *n characters; NULL: none. */
+static const char *due(int rank, int64_t cell, size_t *n)
 {
     const char *text = getenv("KVGRID_FAULT");
     long who = -1, when = -1;
-    cells_seen++;
     const char *at = text != NULL ? strchr(text, '@') : NULL;
-    if (at == NULL || sscanf(at, "@%ld:%ld", &who, &when) != 2 || who != rank || when != cells_seen) return KV_OK;
-    return act(text, (size_t)(at - text), row, err);
+    if (at == NULL || sscanf(at, "@%ld:%ld", &who, &when) != 2 || who != rank || when != cell) return NULL;
+    *n = (size_t)(at - text);
+    return text;
+}
+
+kv_rc kv_fault_cell(int rank, kv_row *row, kv_err *err)
+{
+    size_t n = 0;
+    const char *kind = due(rank, ++cells_seen, &n);
+    steps_seen[0] = steps_seen[1] = 0;
+    return kind != NULL ? act(kind, n, row, err) : KV_OK;
+}
+
+kv_rc kv_fault_step(int rank, bool sending, kv_err *err)
+{
+    size_t n = 0;
+    const char *kind = due(rank, cells_seen + 1, &n);
+    kv_row row = {.cell = cells_seen};
+    if (kind == NULL || strncmp(kind, "wrong", n) == 0 || ++steps_seen[sending] != 2) return KV_OK;
+    const bool local = strncmp(kind, "memory", n) == 0 || strncmp(kind, "device", n) == 0;
+    if (local == sending) return KV_OK;
+    const kv_rc rc = act(kind, n, &row, err);
+    if (!local) return rc;
+    return KV_FAIL(err, strncmp(kind, "memory", n) == 0 ? KV_ENOMEM : KV_EDEVICE, "%s", row.reason);
 }
 
 void kv_fault_fact(int rank, const char *what, char *value, size_t n)

@@ -68,6 +68,10 @@ kv_rc kv_session_shards_open(kv_session *s, kv_err *err) KV_MUST_USE;
 kv_rc kv_session_transport_note(kv_session *s, const char *name, const char *why, kv_err *err) KV_MUST_USE;
 kv_rc kv_session_shards_split(kv_session *s, kv_err *err) KV_MUST_USE;
 kv_rc kv_session_shards_run(kv_session *s, kv_err *err) KV_MUST_USE;
+/* One of them once more, with every shard on another rank; rank 0 gets the row. Collective over all ranks. */
+kv_rc kv_session_shards_again(kv_session *s, int64_t cell, kv_row *row, kv_err *err) KV_MUST_USE;
+/* The rank that holds shard 0 then. */
+int kv_session_shards_other(const kv_session *s, int64_t ranks);
 void kv_session_shards_free(kv_session *s);
 
 /* Some cells again on another rank (kv_session_recheck.c); a disagreement is a FAILED row. */

@@ -1,5 +1,6 @@
 /* A second look on another rank: an unexpected NOT_EXACT, and --cross-check percent of all cells. A bad device must
- * not look like a bad translation: where two ranks disagree the row is FAILED and names both. */
+ * not look like a bad translation: where two ranks disagree the row is FAILED and names both. A cell of several ranks is
+ * run again with every shard on another rank. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +13,9 @@
 #define ROW_BYTES ((size_t)1024) /* a packed row with its length has fewer */
 #define ROWS_A_ROUND ((int64_t)(KV_MPI_TEXT_BYTES_MAX / ROW_BYTES))
 
-/* One cell to run again, and who ran it. */
+/* One cell to run again, and who ran it: the holders of shard 0 where it takes several ranks. */
 typedef struct {
-    int64_t cell;
+    int64_t cell, ranks;
     int32_t rank, other;
 } second_look;
 
@@ -30,14 +31,15 @@ static bool sampled(int64_t cell, int64_t percent)
     return (int64_t)(kv_payload_mix((uint64_t)cell ^ 0x5EED) % 100) < percent;
 }
 
-/* A cell that one rank cannot look at again. */
-static bool of_several_ranks(const kv_session *s, int64_t cell)
+/* Ranks that take a cell together. */
+static int64_t ranks_of(const kv_session *s, int64_t cell)
 {
     int64_t ranks = 1;
-    return !s->c.tp.emulate && kv_shard_cell_ranks(&s->c, cell, &ranks, NULL) == KV_OK && ranks > 1;
+    return !s->c.tp.emulate && kv_shard_cell_ranks(&s->c, cell, &ranks, NULL) == KV_OK ? ranks : 1;
 }
 
-static kv_rc list_looks(const kv_session *s, kv_buf *out, kv_err *err)
+/* Cells of one rank, or those of several. */
+static kv_rc list_looks(const kv_session *s, bool several, kv_buf *out, kv_err *err)
 {
     const int size = kv_mpi_size(s->m);
     /* rows from the journal too: the run that made them may have ended before its second look */
@@ -45,10 +47,12 @@ static kv_rc list_looks(const kv_session *s, kv_buf *out, kv_err *err)
         kv_row row;
         const kv_row *r = &row;
         kv_pack_get(s->rows, cell, &row);
-        if (r->verdict == KV_VERDICT_FAILED || r->verdict == KV_VERDICT_UNPROVEN || of_several_ranks(s, cell) ||
+        if (r->verdict == KV_VERDICT_FAILED || r->verdict == KV_VERDICT_UNPROVEN ||
             !(unexpected(r) || (!s->done[cell] && sampled(cell, s->o->cross_check))))
             continue;
-        const second_look look = {cell, s->ranks[cell], (s->ranks[cell] + 1) % size};
+        second_look look = {cell, ranks_of(s, cell), s->ranks[cell], (s->ranks[cell] + 1) % size};
+        if ((look.ranks > 1) != several || look.ranks > size) continue; /* too few now for a row of the journal */
+        if (several) look.other = kv_session_shards_other(s, look.ranks);
         kv_rc rc = kv_buf_append(out, &look, sizeof look, err);
         if (rc != KV_OK) return rc;
     }
@@ -76,10 +80,12 @@ static kv_rc judge(kv_session *s, const second_look *look, const kv_row *second,
         .cell = row->cell, .words = row->words, .error_class = KV_ERRCLASS_DEVICE, .verdict = KV_VERDICT_FAILED};
     for (int i = 0; i < KV_OBS_COUNT; i++) failed.observed[i] = KV_NULL;
     snprintf(failed.reason, sizeof failed.reason,
-             "two ranks disagree: rank %d on %.60s (%s) says %s, rank %d on %.60s (%s) says %s", look->rank,
-             kv_mpi_host_view(s->m, look->rank), s->runner.dev->ops->kind, kv_verdict_name((kv_verdict)row->verdict),
-             look->other, kv_mpi_host_view(s->m, look->other), s->runner.dev->ops->kind,
-             kv_verdict_name((kv_verdict)second->verdict));
+             look->ranks > 1 ? "two groups of ranks disagree: that of rank %d on %.60s (%s) says %s, that of rank %d "
+                               "on %.60s (%s) says %s"
+                             : "two ranks disagree: rank %d on %.60s (%s) says %s, rank %d on %.60s (%s) says %s",
+             look->rank, kv_mpi_host_view(s->m, look->rank), s->runner.dev->ops->kind,
+             kv_verdict_name((kv_verdict)row->verdict), look->other, kv_mpi_host_view(s->m, look->other),
+             s->runner.dev->ops->kind, kv_verdict_name((kv_verdict)second->verdict));
     snprintf(failed.failed_at, sizeof failed.failed_at, "%d %.140s", look->rank, kv_mpi_host_view(s->m, look->rank));
     const kv_rc rc = kv_pack_put(s->rows, &failed, err);
     return rc == KV_OK && s->journal != NULL ? kv_journal_add(s->journal, &s->c, &failed, err) : rc;
@@ -173,22 +179,41 @@ out:
     return rc;
 }
 
-kv_rc kv_session_recheck(kv_session *s, kv_err *err)
+/* All looks of one rank each, or one after the other those that all ranks take part in. */
+static kv_rc run_looks(kv_session *s, bool several, const second_look *list, int64_t n, kv_err *err)
+{
+    const int64_t rounds = several ? n : rounds_of(s, list, n);
+    kv_rc rc = KV_OK;
+    if (kv_session_is_root(s) && !s->progress.off)
+        fprintf(stderr, "kvgrid: %" PRId64 " cells%s run again on %s%s\n", n, several ? " of several ranks" : "",
+                several ? "other ranks" : "another rank", kv_mpi_size(s->m) == 1 ? " (there is only one)" : "");
+    for (int64_t i = 0; rc == KV_OK && i < rounds; i++) {
+        kv_row second;
+        rc = several ? kv_session_shards_again(s, list[i].cell, &second, err) : one_round(s, list, n, i, err);
+        if (rc != KV_OK || !several) continue;
+        if (kv_session_is_root(s)) rc = judge(s, &list[i], &second, err);
+        rc = kv_mpi_agree(s->m, rc, err);
+    }
+    return rc;
+}
+
+static kv_rc recheck(kv_session *s, bool several, kv_err *err)
 {
     kv_buf looks = {0};
     kv_rc rc = KV_OK;
-    if (kv_session_is_root(s)) rc = list_looks(s, &looks, err);
+    if (kv_session_is_root(s)) rc = list_looks(s, several, &looks, err);
     KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
     KV_TRY(rc, out, kv_mpi_bcast_bytes(s->m, &looks, err));
     const int64_t n = (int64_t)(looks.len / sizeof(second_look));
-    if (n == 0) goto out;
-    const second_look *list = (const second_look *)(const void *)looks.data;
-    const int64_t rounds = rounds_of(s, list, n);
-    if (kv_session_is_root(s) && !s->progress.off)
-        fprintf(stderr, "kvgrid: %" PRId64 " cells run again on another rank%s\n", n,
-                kv_mpi_size(s->m) == 1 ? " (there is only one)" : "");
-    for (int64_t round = 0; round < rounds; round++) KV_TRY(rc, out, one_round(s, list, n, round, err));
+    if (n > 0) rc = run_looks(s, several, (const second_look *)(const void *)looks.data, n, err);
 out:
     kv_buf_free(&looks);
+    return rc;
+}
+
+kv_rc kv_session_recheck(kv_session *s, kv_err *err)
+{
+    kv_rc rc = recheck(s, false, err);
+    if (rc == KV_OK && s->shards != NULL) rc = recheck(s, true, err);
     return rc;
 }

@@ -2,20 +2,23 @@
  * each, and the others wait for its end. What one process can do alone is handed out like any other cell. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "grid/kv_fault.h"
 #include "grid/kv_merge.h"
 #include "grid/kv_session.h"
 #include "grid/kv_shard_cell.h"
+#include "tp/kv_tp.h"
 
 #define KV_SHARD_PROGRESS_S 5.0 /* between two lines of progress */
 
-/* The transports of this rank, by the number of ranks of a group. */
+/* The transports of this rank, by the number of ranks of a group: of the first ranks, and of those that take a second
+ * look (first_of). */
 struct kv_session_shards {
     kv_tp_world *world;
-    kv_tp_transport *over_mpi[KV_TP_RANKS_MAX + 1], *over_nccl[KV_TP_RANKS_MAX + 1];
-    bool nccl;
+    kv_tp_transport *over_mpi[2][KV_TP_RANKS_MAX + 1], *over_nccl[2][KV_TP_RANKS_MAX + 1];
+    bool nccl, nccl_again[KV_TP_RANKS_MAX + 1];
     double told; /* seconds at which progress was told */
 };
 
@@ -36,33 +39,53 @@ static kv_rc largest_group(const kv_session *s, int32_t *most, bool *any, kv_err
     return KV_OK;
 }
 
-/* The group of the first n ranks over MPI; NULL where this rank is none of them. */
-static kv_rc group_over_mpi(kv_session *s, int32_t n, kv_tp_transport **out, kv_err *err)
+/* The rank that is the first of a group of n; the others follow, behind the last comes rank 0. For a second look every
+ * shard lies on another rank than at first, and as many ranks as can be had are others. */
+static int32_t first_of(const kv_session *s, int32_t n, bool again)
+{
+    const int32_t size = (int32_t)kv_mpi_size(s->m);
+    return !again || size == 1 ? 0 : size > n ? size - n : 1;
+}
+
+static bool is_member(const kv_session *s, int32_t n, bool again)
+{
+    const int32_t size = (int32_t)kv_mpi_size(s->m), me = (int32_t)kv_mpi_rank(s->m);
+    return (me - first_of(s, n, again) + size) % size < n;
+}
+
+/* The group over MPI; NULL where this rank is none of it. */
+static kv_rc group_over_mpi(kv_session *s, int32_t n, bool again, kv_tp_transport **out, kv_err *err)
 {
     struct kv_session_shards *t = s->shards;
-    int32_t first[KV_TP_RANKS_MAX];
+    int32_t ranks[KV_TP_RANKS_MAX];
     kv_rc rc = KV_OK;
-    for (int32_t r = 0; r < n; r++) first[r] = r;
-    if (kv_mpi_rank(s->m) < n && t->over_mpi[n] == NULL)
-        rc = kv_tp_mpi_new(t->world, first, n, kv_mpi_timeout(s->m), &t->over_mpi[n], err);
-    *out = t->over_mpi[n];
+    for (int32_t r = 0; r < n; r++) ranks[r] = (first_of(s, n, again) + r) % (int32_t)kv_mpi_size(s->m);
+    if (is_member(s, n, again) && t->over_mpi[again][n] == NULL)
+        rc = kv_tp_mpi_new(t->world, ranks, n, kv_mpi_timeout(s->m), &t->over_mpi[again][n], err);
+    *out = t->over_mpi[again][n];
     return rc;
+}
+
+static kv_tp_place place_of(const kv_session *s)
+{
+    kv_tp_place here;
+    memset(&here, 0, sizeof here);
+    snprintf(here.host, sizeof here.host, "%.63s", kv_mpi_host_view(s->m, kv_mpi_rank(s->m)));
+    snprintf(here.gpu, sizeof here.gpu, "%.47s", s->on.gpu.uuid);
+    return here;
 }
 
 /* Every rank of the largest group has a GPU of its own, or shards go over MPI; rank 0 keeps why. */
 static kv_rc choose(kv_session *s, int32_t most, kv_err *err)
 {
-    kv_tp_place here;
+    const kv_tp_place here = place_of(s);
     kv_tp_transport *all = NULL;
     char why[KV_TP_WHY_TEXT];
-    kv_rc rc = group_over_mpi(s, most, &all, err);
+    kv_rc rc = group_over_mpi(s, most, false, &all, err);
     KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
-    memset(&here, 0, sizeof here);
-    snprintf(here.host, sizeof here.host, "%.63s", kv_mpi_host_view(s->m, kv_mpi_rank(s->m)));
-    snprintf(here.gpu, sizeof here.gpu, "%.47s", s->on.gpu.uuid);
     if (all != NULL) rc = kv_tp_choose_shared(all, &here, &s->shards->nccl, why, err);
     if (rc == KV_OK && kv_session_is_root(s))
-        rc = kv_session_transport_note(s, s->shards->nccl ? "nccl" : "mpi", why, err);
+        rc = kv_session_transport_note(s, s->shards->nccl ? kv_tp_nccl_kind() : "mpi", why, err);
     rc = kv_mpi_agree(s->m, rc, err);
 out:
     return rc;
@@ -106,9 +129,9 @@ void kv_session_shards_free(kv_session *s)
     json_decref(s->transports_why);
     kv_free(s->group);
     if (t == NULL || kv_mpi_broken(s->m)) return; /* else bytes may still arrive in what a group holds */
-    for (int32_t n = 0; n <= KV_TP_RANKS_MAX; n++) {
-        kv_tp_close(t->over_nccl[n]);
-        kv_tp_close(t->over_mpi[n]);
+    for (int i = 0; i < 2 * (KV_TP_RANKS_MAX + 1); i++) {
+        kv_tp_close(t->over_nccl[i % 2][i / 2]);
+        kv_tp_close(t->over_mpi[i % 2][i / 2]);
     }
     kv_tp_world_free(t->world);
     kv_free(t);
@@ -134,21 +157,30 @@ kv_rc kv_session_shards_split(kv_session *s, kv_err *err)
 
 /* ---- the work ---------------------------------------------------------------------------- */
 
-static kv_rc transport_of(kv_session *s, int32_t n, kv_tp_transport **out, kv_err *err)
+static kv_rc transport_of(kv_session *s, int32_t n, bool again, kv_tp_transport **out, kv_err *err)
 {
     struct kv_session_shards *t = s->shards;
-    kv_rc rc = group_over_mpi(s, n, out, err);
-    if (rc != KV_OK || !t->nccl) return rc;
-    if (t->over_nccl[n] == NULL) rc = kv_tp_nccl_new(*out, s->on.ordinal, kv_mpi_timeout(s->m), &t->over_nccl[n], err);
-    if (rc == KV_OK) *out = t->over_nccl[n];
+    kv_tp_transport **nccl = &t->over_nccl[again][n];
+    const bool fresh = t->over_mpi[again][n] == NULL;
+    kv_rc rc = group_over_mpi(s, n, again, out, err);
+    if (rc == KV_OK && again && fresh) { /* other ranks, which may lack what the first ones have */
+        const kv_tp_place here = place_of(s);
+        char why[KV_TP_WHY_TEXT];
+        rc = kv_tp_choose_shared(*out, &here, &t->nccl_again[n], why, err);
+    }
+    if (rc != KV_OK || !(again ? t->nccl_again[n] : t->nccl)) return rc;
+    if (*nccl == NULL) rc = kv_tp_nccl_new(*out, s->on.ordinal, kv_mpi_timeout(s->m), nccl, err);
+    if (rc == KV_OK) *out = *nccl;
     return rc;
 }
 
 /* Rank 0: the row into rows and journal. A row without ranks to make it is not written down: more ranks may come. */
 static kv_rc take(kv_session *s, kv_row *row, kv_err *err)
 {
-    if (row->verdict == KV_VERDICT_FAILED)
-        snprintf(row->failed_at, sizeof row->failed_at, "0 %.140s", kv_mpi_host_view(s->m, 0));
+    if (row->verdict == KV_VERDICT_FAILED) {
+        const int at = (int)strtol(row->failed_at, NULL, 10); /* the group's first rank that failed */
+        snprintf(row->failed_at, sizeof row->failed_at, "%d %.140s", at, kv_mpi_host_view(s->m, at));
+    }
     kv_rc rc = kv_pack_put(s->rows, row, err);
     s->ranks[row->cell] = 0;
     if (rc == KV_OK && s->journal != NULL && row->verdict != KV_VERDICT_UNPROVEN)
@@ -157,17 +189,16 @@ static kv_rc take(kv_session *s, kv_row *row, kv_err *err)
 }
 
 /* A cell of `ranks` ranks on this one of them. An error is the end of the job: the group is broken. */
-static kv_rc run_group(kv_session *s, int64_t cell, int32_t ranks, kv_row *row, kv_err *err)
+static kv_rc run_group(kv_session *s, int64_t cell, int32_t ranks, bool again, kv_row *row, kv_err *err)
 {
     kv_tp_transport *t = NULL;
-    kv_rc rc = transport_of(s, ranks, &t, err);
-    row->cell = cell;
-    if (rc == KV_OK) rc = kv_fault_cell(kv_mpi_rank(s->m), row, err);
+    kv_rc rc = transport_of(s, ranks, again, &t, err);
     if (rc != KV_OK) {
         kv_tp_abort(t, rc, err != NULL ? err->text : "");
         return rc;
     }
-    return kv_shard_cell_group(&s->runner, &s->c, cell, t, row, err);
+    rc = kv_shard_cell_group(&s->runner, &s->c, cell, t, row, err);
+    return rc == KV_OK ? kv_fault_cell(kv_mpi_rank(s->m), row, err) : rc;
 }
 
 static void tell(kv_session *s, int64_t i)
@@ -208,7 +239,7 @@ static kv_rc one_cell(kv_session *s, int64_t i, int32_t ranks, kv_rc *kept, kv_e
     if (kv_mpi_rank(s->m) >= ranks) return KV_OK;
     kv_session_now_cell(s, s->group[i]);
     memset(&row, 0, sizeof row);
-    rc = run_group(s, s->group[i], ranks, &row, err);
+    rc = run_group(s, s->group[i], ranks, false, &row, err);
     if (rc != KV_OK) {
         kv_mpi_give_up(s->m);
         return rc;
@@ -238,4 +269,49 @@ kv_rc kv_session_shards_run(kv_session *s, kv_err *err)
     }
     say_unproven(s, unproven, most);
     return kv_mpi_agree(s->m, kept, err);
+}
+
+/* ---- a second look ----------------------------------------------------------------------- */
+
+int kv_session_shards_other(const kv_session *s, int64_t ranks)
+{
+    return first_of(s, (int32_t)ranks, true);
+}
+
+/* The row of the group's first rank to rank 0. */
+static kv_rc bring(kv_session *s, const kv_row *mine, int from, kv_row *row, kv_err *err)
+{
+    const int size = kv_mpi_size(s->m);
+    kv_buf text = {0}, *texts = NULL;
+    kv_rc rc = kv_mpi_rank(s->m) == from ? kv_row_pack(&s->c, mine, &text, err) : KV_OK;
+    if (rc == KV_OK && kv_session_is_root(s)) {
+        texts = kv_alloc((size_t)size, sizeof *texts);
+        if (texts == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for a second look");
+    }
+    KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
+    KV_TRY(rc, out, kv_mpi_gather_texts(s->m, text.data, text.len, texts, err));
+    if (kv_session_is_root(s)) rc = kv_row_unpack(&s->c, texts[from].data, texts[from].len, row, err);
+    rc = kv_mpi_agree(s->m, rc, err);
+out:
+    for (int r = 0; texts != NULL && r < size; r++) kv_buf_free(&texts[r]);
+    kv_free(texts);
+    kv_buf_free(&text);
+    return rc;
+}
+
+kv_rc kv_session_shards_again(kv_session *s, int64_t cell, kv_row *row, kv_err *err)
+{
+    int64_t ranks = 1;
+    kv_row mine;
+    kv_rc rc = kv_shard_cell_ranks(&s->c, cell, &ranks, err);
+    KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err)); /* ranks that sat out come with the others */
+    memset(&mine, 0, sizeof mine);
+    if (is_member(s, (int32_t)ranks, true)) rc = run_group(s, cell, (int32_t)ranks, true, &mine, err);
+    if (rc != KV_OK) {
+        kv_mpi_give_up(s->m);
+        return rc;
+    }
+    rc = bring(s, &mine, first_of(s, (int32_t)ranks, true), row, err);
+out:
+    return rc;
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/kv_fault.h"
 #include "grid/kv_shard_pages.h"
 #include "tp/kv_tp.h"
 #include "tp/kv_tp_move.h"
@@ -325,6 +326,20 @@ static void blank(int64_t cell, kv_row *row)
     for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
 }
 
+static kv_rc planted(void *ctx, kv_tp_point point, kv_err *err)
+{
+    const kv_tp_transport *t = ctx;
+    return kv_fault_step(t->world[t->rank], point == KV_TP_AT_PAYLOAD, err);
+}
+
+/* A failure that all ranks know of and none is lost by: of which kind, and where. */
+static void fail(const kv_tp_transport *t, kv_rc rc, const kv_err *why, kv_row *row)
+{
+    const bool elsewhere = rc == KV_EPEER && t->failed_rc != KV_OK;
+    kv_cell_mark_failed(row, elsewhere ? t->failed_rc : rc, why);
+    snprintf(row->failed_at, sizeof row->failed_at, "%" PRId32, t->failed_rc != KV_OK ? t->failed_rank : t->world[0]);
+}
+
 kv_rc kv_shard_cell_group(kv_runner *r, const kv_campaign *c, int64_t cell, kv_tp_transport *t, kv_row *row,
                           kv_err *err)
 {
@@ -333,10 +348,13 @@ kv_rc kv_shard_cell_group(kv_runner *r, const kv_campaign *c, int64_t cell, kv_t
     kv_tp_result found;
     move m = {.chunk = NULL};
     blank(cell, row);
+    t->failed_rc = KV_OK;
     kv_rc rc = make_move(c, kv_cell_shard_point(c, at), &c->geometries[at->geometry], &m, &why);
     const kv_rc made = kv_tp_agree(t, rc, &why); /* a rank without memory must not leave the others waiting */
     if (made == KV_OK) {
         row->words = words_of(&m);
+        m.spec.fault = planted;
+        m.spec.fault_ctx = t;
         rc = move_rank(&m, t, r->dev, &found, &why);
     } else {
         rc = made;
@@ -345,7 +363,7 @@ kv_rc kv_shard_cell_group(kv_runner *r, const kv_campaign *c, int64_t cell, kv_t
     kv_free(m.chunk);
     if (rc == KV_OK) return KV_OK;
     if (t->broken) return KV_FAIL(err, rc, "%s", why.text);
-    kv_cell_mark_failed(row, rc, &why);
+    fail(t, rc, &why, row);
     return KV_OK;
 }
 

@@ -135,7 +135,7 @@ if [ -z "$quick" ]; then
         export UBSAN_OPTIONS=print_stacktrace=1
         # Open MPI itself leaks, so leaks are not looked for in what starts it. What runs many minutes with sanitizers, and
         # does there what other tests do, runs without them only.
-        ASAN_OPTIONS=detect_leaks=1 unit asan-ubsan 'asan:' -E '^mpi/|^certs/test_kv_verify_scalars|^kernels/cuda/campaigns|^tp/ranks'
+        ASAN_OPTIONS=detect_leaks=1 unit asan-ubsan 'asan:' -E '^mpi/|^certs/test_kv_verify_scalars|^kernels/cuda/campaigns|^tp/(ranks|program)'
         ASAN_OPTIONS=detect_leaks=0 unit asan-ubsan 'asan:' -E '^[^m]'
         section "command line with sanitizers"
         # What takes input from outside; what runs for long and only computes has had its unit tests above.
@@ -152,6 +152,7 @@ if [ -z "$quick" ]; then
     section "kernels for every architecture, and on a GPU if there is one"
     if [ -n "$full" ]; then
         script build/kernels tests/build/kernels.sh
+        script tp/program_full tests/emulated/program.sh --full build/dev/tests/emulated/kvgrid-emulated
     elif wanted build/kernels; then
         note skipped build/kernels "every kernel for all architectures (minutes of nvcc) with --full only; the dev build compiles one"
     fi

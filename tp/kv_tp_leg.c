@@ -34,6 +34,11 @@ static void hook(const kv_tp_work *w, kv_tp_point point, void *data)
     if (w->s->hook != NULL) w->s->hook(w->s->hook_ctx, point, data);
 }
 
+static kv_rc fault(const kv_tp_work *w, kv_tp_point point, kv_err *err)
+{
+    return w->s->fault != NULL ? w->s->fault(w->s->fault_ctx, point, err) : KV_OK;
+}
+
 /* ---- what a parcel is -------------------------------------------------------------------- */
 
 static int64_t parcel_bytes(const kv_tp_work *w, const kv_tp_parcel *p, const kv_tp_round *r)
@@ -116,6 +121,7 @@ static void pack(kv_tp_work *w, int from)
     const kv_tp_side *a = &w->side[from];
     if (a->here) {
         if (w->rc == KV_OK) hook(w, KV_TP_AT_SOURCE, a->image);
+        KV_TP_DO(w, fault(w, KV_TP_AT_SOURCE, &w->err));
         KV_TP_DO(w, KV_TP_OPS(w)->translate(w->s->device, &a->ix, a->image, &a->wire, a->packed, 0, &w->err));
         KV_TP_DO(w, KV_TP_OPS(w)->check_guards(w->s->device, a->packed, &w->err));
     }
@@ -146,11 +152,9 @@ static void write_note(kv_tp_work *w, int from, const kv_tp_round *r, note *n)
 /* A rank that failed before this round. */
 static kv_rc check_outcomes(const kv_tp_work *w, kv_err *err)
 {
-    if (w->rc != KV_OK) return KV_FAIL(err, w->rc, "%s", w->err.text);
     for (int32_t r = 0; r < w->t->size; r++)
-        if (note_of(w, r)->rc != KV_OK) /* refused bytes are the same error everywhere */
-            return KV_FAIL(err, note_of(w, r)->rc == KV_EFORMAT ? KV_EFORMAT : KV_EPEER, "rank %" PRId32 ": %.200s",
-                           w->t->world[r], note_of(w, r)->text);
+        if (note_of(w, r)->rc != KV_OK)
+            return kv_tp_failed_at(w->t, r, (kv_rc)note_of(w, r)->rc, note_of(w, r)->text, err);
     return KV_OK;
 }
 
@@ -280,6 +284,7 @@ static kv_rc send_round(kv_tp_work *w, int from, const kv_tp_round *r, kv_err *e
     kv_err here = {0};
     kv_rc rc = traffic_new(w, from, r, &x, &here);
     if (rc == KV_OK && w->side[from].here) hook(w, KV_TP_AT_PAYLOAD, w->side[from].packed);
+    if (rc == KV_OK && w->side[from].here) rc = fault(w, KV_TP_AT_PAYLOAD, &here);
     for (size_t i = 0; rc == KV_OK && i < x.batch.n_send; i++)
         if ((rc = stage(w, &w->side[from], x.sent[i], r, true)) != KV_OK) (void)KV_FAIL(&here, rc, "%s", w->err.text);
     if (rc != KV_OK) { /* the others are already sending */

@@ -76,6 +76,10 @@ typedef struct {
     const kv_tp_hash *hash; /* NULL: kv_tp_hash_fnv */
     void (*hook)(void *ctx, kv_tp_point point, void *data);
     void *hook_ctx;
+    /* A planted fault, or NULL: asked at KV_TP_AT_SOURCE and KV_TP_AT_PAYLOAD; what it returns is taken as what packing
+     * or sending met on this rank. */
+    kv_rc (*fault)(void *ctx, kv_tp_point point, kv_err *err);
+    void *fault_ctx;
 } kv_tp_spec;
 
 /* Values of an observation, as in a row of the grid. */

@@ -17,10 +17,20 @@ typedef struct {
     cudaStream_t stream;
 } over_nccl;
 
+#ifndef KV_NCCL_KIND /* the emulated NCCL's header calls itself otherwise */
+#define KV_NCCL_KIND "nccl"
+#endif
+
+const char *kv_tp_nccl_kind(void)
+{
+    return KV_NCCL_KIND;
+}
+
 const char *kv_tp_nccl_version(void)
 {
     static char text[32];
     int v = 0;
+    if (strcmp(KV_NCCL_KIND, "nccl") != 0) return KV_NCCL_KIND;
     if (ncclGetVersion(&v) != ncclSuccess) return "unknown";
     if (v < 10000)
         snprintf(text, sizeof text, "%d.%d.%d", v / 1000, v / 100 % 10, v % 100);
@@ -68,7 +78,7 @@ static kv_rc await_comm(over_nccl *t, double end, const char *what, kv_err *err)
 }
 
 /* Until the stream is empty; the communicator may fail meanwhile. */
-static kv_rc await_stream(over_nccl *t, double end, kv_err *err)
+static kv_rc await_stream(over_nccl *t, double end, const char *what, kv_err *err)
 {
     int idle = 0;
     kv_rc rc = KV_OK;
@@ -76,10 +86,9 @@ static kv_rc await_stream(over_nccl *t, double end, kv_err *err)
         const cudaError_t state = cudaStreamQuery(t->stream);
         if (state == cudaSuccess) return KV_OK;
         if (state != cudaErrorNotReady) KV_TP_CUDA_TRY(rc, out, state, err);
-        KV_TRY(rc, out, await_comm(t, end, "an exchange over NCCL", err));
+        KV_TRY(rc, out, await_comm(t, end, what, err));
         KV_TRY(rc, out, t->control->ops->heed(t->control, NULL, err));
-        if (kv_tp_now() > end)
-            return KV_FAIL(err, KV_ETIME, "an exchange over NCCL not finished after %g s", t->base.timeout_s);
+        if (kv_tp_now() > end) return KV_FAIL(err, KV_ETIME, "%s not finished after %g s", what, t->base.timeout_s);
         kv_tp_pause(&idle);
     }
 out:
@@ -143,16 +152,33 @@ out:
     return rc;
 }
 
+/* "an exchange over NCCL with rank 1, 2": NCCL itself does not say for whom it waits. */
+static void name_exchange(const over_nccl *t, const kv_tp_batch *b, char *text, size_t room)
+{
+    size_t used = (size_t)snprintf(text, room, "an exchange over NCCL");
+    const char *before = " with rank ";
+    for (int32_t r = 0; r < t->base.size && used + 24 < room; r++) {
+        bool peer = false;
+        for (size_t i = 0; i < b->n_send; i++) peer = peer || b->send[i].peer == r;
+        for (size_t i = 0; i < b->n_recv; i++) peer = peer || b->recv[i].peer == r;
+        if (!peer) continue;
+        used += (size_t)snprintf(text + used, room - used, "%s%" PRId32, before, t->base.world[r]);
+        before = ", ";
+    }
+}
+
 static kv_rc nccl_exchange(kv_tp_transport *base, const kv_tp_batch *b, kv_err *err)
 {
     over_nccl *t = (over_nccl *)base;
     const double end = kv_tp_now() + base->timeout_s;
+    char what[128];
     kv_err why = {0};
     kv_rc rc = KV_OK;
+    name_exchange(t, b, what, sizeof what);
     KV_TP_CUDA_TRY(rc, out, cudaDeviceSynchronize(), &why); /* what the pieces hold was made on other streams */
     KV_TRY(rc, out, queue(t, b, &why));
-    KV_TRY(rc, out, await_comm(t, end, "an exchange over NCCL", &why));
-    KV_TRY(rc, out, await_stream(t, end, &why));
+    KV_TRY(rc, out, await_comm(t, end, what, &why));
+    KV_TRY(rc, out, await_stream(t, end, what, &why));
 out:
     return rc == KV_OK ? KV_OK : give_up(t, rc, &why, err);
 }
@@ -185,7 +211,7 @@ static void nccl_close(kv_tp_transport *base)
     kv_free(t);
 }
 
-static const kv_tp_ops nccl_ops = {"nccl",           true,      nccl_control, nccl_exchange, nccl_buffer_new,
+static const kv_tp_ops nccl_ops = {KV_NCCL_KIND,     true,      nccl_control, nccl_exchange, nccl_buffer_new,
                                    nccl_buffer_free, nccl_heed, nccl_abort,   nccl_close};
 
 /* ---- start ------------------------------------------------------------------------------- */

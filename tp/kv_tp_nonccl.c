@@ -9,6 +9,11 @@ const char *kv_tp_nccl_version(void)
     return "none";
 }
 
+const char *kv_tp_nccl_kind(void)
+{
+    return "none";
+}
+
 kv_rc kv_tp_nccl_new(kv_tp_transport *control, int32_t gpu, double timeout_s, kv_tp_transport **out, kv_err *err)
 {
     (void)control;

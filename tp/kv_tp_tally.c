@@ -81,14 +81,11 @@ static void observe(const kv_tp_work *w, const kv_tp_tally *all, kv_tp_result *o
     out->observed[KV_TP_TOKENS] = tokens;
 }
 
-static kv_rc check_all(kv_tp_work *w, const kv_tp_tally *mine, const kv_tp_tally *all, kv_err *err)
+static kv_rc check_all(kv_tp_work *w, const kv_tp_tally *all, kv_err *err)
 {
     kv_rc rc = KV_OK;
-    if (mine->rc != KV_OK) return KV_FAIL(err, (kv_rc)mine->rc, "%s", w->err.text);
     for (int32_t r = 0; r < w->t->size; r++)
-        if (all[r].rc != KV_OK)
-            return KV_FAIL(err, all[r].rc == KV_EFORMAT ? KV_EFORMAT : KV_EPEER, "rank %" PRId32 ": %.200s",
-                           w->t->world[r], all[r].text);
+        if (all[r].rc != KV_OK) return kv_tp_failed_at(w->t, r, (kv_rc)all[r].rc, all[r].text, err);
     KV_TRY(rc, out, kv_tp_copies_check(w, 1, all[0].chain[1], sizeof *all, "after the move", err));
     KV_TRY(rc, out, kv_tp_copies_check(w, 0, all[0].chain[0], sizeof *all, "after the way back", err));
 out:
@@ -104,7 +101,7 @@ kv_rc kv_tp_sum_up(kv_tp_work *w, const kv_tp_tally *mine, kv_tp_result *out, kv
         return KV_FAIL(err, KV_ENOMEM, "no memory for the results of %" PRId32 " ranks", w->t->size);
     }
     KV_TRY(rc, out, kv_tp_share(w->t, mine, sizeof *mine, all, err));
-    KV_TRY(rc, out, check_all(w, mine, all, err));
+    KV_TRY(rc, out, check_all(w, all, err));
     add_up(out, all, out->ranks);
     observe(w, all, out);
     join_digests(w, all, out);

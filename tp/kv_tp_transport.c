@@ -92,15 +92,25 @@ typedef struct {
     char text[KV_TP_NOTICE_TEXT];
 } outcome;
 
+kv_rc kv_tp_failed_at(kv_tp_transport *t, int32_t rank, kv_rc rc, const char *text, kv_err *err)
+{
+    t->failed_rank = t->world[rank];
+    t->failed_rc = rc;
+    if (rank == t->rank) return KV_FAIL(err, rc, "%.200s", text);
+    return KV_FAIL(err, rc == KV_EFORMAT ? rc : KV_EPEER, "rank %" PRId32 ": %.200s", t->world[rank], text);
+}
+
 kv_rc kv_tp_agree(kv_tp_transport *t, kv_rc rc, kv_err *err)
 {
     outcome mine = {(int32_t)rc, ""}, all[KV_TP_RANKS_MAX];
     if (rc != KV_OK) snprintf(mine.text, sizeof mine.text, "%.200s", err != NULL ? err->text : kv_rc_name(rc));
     const kv_rc shared = kv_tp_share(t, &mine, sizeof mine, all, rc == KV_OK ? err : NULL);
-    if (rc != KV_OK) return rc;
-    if (shared != KV_OK) return shared;
+    if (shared != KV_OK) return rc != KV_OK ? rc : shared;
     for (int32_t r = 0; r < t->size; r++)
-        if (all[r].rc != KV_OK) return KV_FAIL(err, KV_EPEER, "rank %" PRId32 ": %.200s", t->world[r], all[r].text);
+        if (all[r].rc != KV_OK) {
+            const kv_rc told = kv_tp_failed_at(t, r, (kv_rc)all[r].rc, all[r].text, rc == KV_OK ? err : NULL);
+            return rc != KV_OK ? rc : told;
+        }
     return KV_OK;
 }
 
@@ -143,10 +153,10 @@ void kv_tp_close(kv_tp_transport *t)
 
 /* ---- which one --------------------------------------------------------------------------- */
 
-bool kv_tp_choose(const kv_tp_place *place, const int32_t *rank_name, int32_t n, bool have_nccl,
+bool kv_tp_choose(const kv_tp_place *place, const int32_t *rank_name, int32_t n, const char *kind,
                   char why[KV_TP_WHY_TEXT])
 {
-    if (!have_nccl) {
+    if (strcmp(kind, "none") == 0) {
         snprintf(why, KV_TP_WHY_TEXT, "mpi: this build has no NCCL");
         return false;
     }
@@ -162,7 +172,7 @@ bool kv_tp_choose(const kv_tp_place *place, const int32_t *rank_name, int32_t n,
                          rank_name[a], place[a].gpu, place[a].host);
                 return false;
             }
-    snprintf(why, KV_TP_WHY_TEXT, "nccl: each of the %" PRId32 " ranks has a GPU of its own", n);
+    snprintf(why, KV_TP_WHY_TEXT, "%s: each of the %" PRId32 " ranks has a GPU of its own", kind, n);
     return true;
 }
 
@@ -171,19 +181,19 @@ kv_rc kv_tp_choose_shared(kv_tp_transport *control, const kv_tp_place *mine, boo
 {
     struct {
         kv_tp_place place;
-        int32_t have_nccl;
+        char kind[16];
     } me, all[KV_TP_RANKS_MAX];
     kv_tp_place places[KV_TP_RANKS_MAX];
-    bool have = true;
+    const char *kind = kv_tp_nccl_kind();
     memset(&me, 0, sizeof me);
     me.place = *mine;
-    me.have_nccl = strcmp(kv_tp_nccl_version(), "none") != 0;
+    snprintf(me.kind, sizeof me.kind, "%s", kind);
     const kv_rc rc = kv_tp_share(control, &me, sizeof me, all, err);
     if (rc != KV_OK) return rc;
     for (int32_t r = 0; r < control->size; r++) {
         places[r] = all[r].place;
-        have = have && all[r].have_nccl;
+        if (strcmp(all[r].kind, kind) != 0) kind = "none"; /* other builds on other ranks */
     }
-    *nccl = kv_tp_choose(places, control->world, control->size, have, why);
+    *nccl = kv_tp_choose(places, control->world, control->size, kind, why);
     return KV_OK;
 }

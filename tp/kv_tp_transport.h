@@ -68,6 +68,8 @@ struct kv_tp_transport {
     double timeout_s;
     bool broken, lost_buffers;
     bool timed_out;                     /* some rank gave up because it waited in vain */
+    int32_t failed_rank;                /* of the world: the rank whose failure all agreed on last, */
+    kv_rc failed_rc;                    /* and what it met there; KV_OK: there was none */
     int64_t sent_bytes, received_bytes; /* of exchange() alone */
 };
 
@@ -80,6 +82,9 @@ kv_rc kv_tp_share(kv_tp_transport *t, const void *mine, int64_t bytes, void *all
 /* One outcome for all, as kv_mpi_agree: a rank that failed keeps its rc and err, the others get KV_EPEER and
  * "rank 1: TEXT" of the first that failed. Leaves the transport usable. */
 kv_rc kv_tp_agree(kv_tp_transport *t, kv_rc rc, kv_err *err) KV_MUST_USE;
+/* This rank's error where all know that rank `rank` of the group met rc: its own rc there, KV_EPEER elsewhere (refused
+ * bytes are KV_EFORMAT everywhere), with "rank 1: TEXT". Notes it in t. */
+kv_rc kv_tp_failed_at(kv_tp_transport *t, int32_t rank, kv_rc rc, const char *text, kv_err *err) KV_MUST_USE;
 /* Tells the group and breaks the transport; for errors after which the others must not wait. NULL is fine. */
 void kv_tp_abort(kv_tp_transport *t, kv_rc rc, const char *why);
 void kv_tp_close(kv_tp_transport *t); /* NULL is fine */
@@ -149,8 +154,8 @@ typedef struct {
 #define KV_TP_WHY_TEXT 200
 
 /* True for nccl, false for mpi, over the places of a group; why[] says it in a few words ("mpi: rank 2 has no GPU of
- * its own"). rank_name[i]: number of rank i to use in the text. */
-bool kv_tp_choose(const kv_tp_place *place, const int32_t *rank_name, int32_t n, bool have_nccl,
+ * its own"). rank_name[i]: number of rank i to use in the text. kind: kv_tp_nccl_kind() of all ranks, or "none". */
+bool kv_tp_choose(const kv_tp_place *place, const int32_t *rank_name, int32_t n, const char *kind,
                   char why[KV_TP_WHY_TEXT]);
 /* The same over a group: shares the places, so that every rank chooses alike. Collective. */
 kv_rc kv_tp_choose_shared(kv_tp_transport *control, const kv_tp_place *mine, bool *nccl, char why[KV_TP_WHY_TEXT],

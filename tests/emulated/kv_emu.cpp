@@ -2,7 +2,8 @@
  * host code which reads too early reads the past; device memory is closed to host code meanwhile.
  *
  *   KV_EMU_DEVICES  numbers of the GPUs that this process sees, such as "0,1" or "" for none (default "0")
- *   KV_EMU_DRIVER   "old": the driver is too old for this program; "none": there is none */
+ *   KV_EMU_DRIVER   "old": the driver is too old for this program; "none": there is none
+ *   KV_EMU_FAIL     "RANK N": on that rank of a job of Open MPI the N-th call from the start that can fail (0 = first) does */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "tests/emulated/kv_emu_grid.h"
+#include "tests/emulated/kv_emu_memory.h"
 
 struct CUstream_st {
     std::deque<std::function<void()>> queue;
@@ -28,11 +30,22 @@ struct machine {
     unsigned char fill = 0xCD;
     kv_emu_order order = KV_EMU_TURNS;
     long fail_after = -1, launches = 0, waits = 0;
+    int (*busy)(cudaStream_t) = nullptr;
 };
+
+static machine *new_machine(void)
+{
+    machine *one = new machine; /* lives to the end: the program may close devices at exit */
+    const char *text = getenv("KV_EMU_FAIL"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    long who = -1, when = -1;
+    if (text != nullptr && rank != nullptr && sscanf(text, "%ld %ld", &who, &when) == 2 && who == atol(rank))
+        one->fail_after = when;
+    return one;
+}
 
 static machine &m()
 {
-    static machine *one = new machine; /* lives to the end: the program may close devices at exit */
+    static machine *one = new_machine();
     return *one;
 }
 
@@ -63,6 +76,7 @@ static const struct {
                "CUDA driver version is insufficient for CUDA runtime version"},
               {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
               {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+              {cudaErrorNotReady, "cudaErrorNotReady", "device not ready"},
               {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"}};
 
 const char *cudaGetErrorName(cudaError_t e)
@@ -159,10 +173,20 @@ cudaError_t cudaRuntimeGetVersion(int *version)
 
 static void run_queue(cudaStream_t s)
 {
-    if (s->queue.empty()) return;
+    if (s == nullptr || s->queue.empty()) return; /* nothing is ever queued on the default stream */
     for (const auto &a : m().device) kv_guarded_lock(a.first, a.second, false);
     for (; !s->queue.empty(); s->queue.pop_front()) s->queue.front()();
     for (const auto &a : m().device) kv_guarded_lock(a.first, a.second, true);
+}
+
+/* The allocation that holds all of [p, p + bytes). */
+static std::map<void *, size_t>::iterator allocation(const void *p, size_t bytes)
+{
+    auto at = m().device.upper_bound((void *)(uintptr_t)p);
+    if (at == m().device.begin()) return m().device.end();
+    --at;
+    const size_t offset = (size_t)((const char *)p - (const char *)at->first);
+    return offset <= at->second && bytes <= at->second - offset ? at : m().device.end();
 }
 
 static size_t used(void)
@@ -221,6 +245,42 @@ cudaError_t cudaFreeHost(void *p)
     return give_back(m().pinned, p);
 }
 
+/* Copies at once what lies in device memory; 0 where neither side is all in one allocation of it. */
+static bool copy_now(void *dst, const void *src, size_t bytes)
+{
+    const auto to = allocation(dst, bytes), from = allocation(src, bytes), none = m().device.end();
+    if (to == none && from == none) return false;
+    for (const auto &a : {to, from})
+        if (a != none) kv_guarded_lock(a->first, a->second, false);
+    memcpy(dst, src, bytes);
+    for (const auto &a : {to, from})
+        if (a != none) kv_guarded_lock(a->first, a->second, true);
+    return true;
+}
+
+/* On the default stream: what other streams have queued is not waited for. Between two places of the host it is an
+ * error here, since kvgrid must know what it has. */
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
+{
+    if (chosen()) return fails(cudaErrorLaunchFailure);
+    return kind == cudaMemcpyDefault && copy_now(dst, src, bytes) ? cudaSuccess : fails(cudaErrorInvalidValue);
+}
+
+int kv_emu_is_device(const void *p, size_t bytes)
+{
+    return allocation(p, bytes) != m().device.end();
+}
+
+void kv_emu_copy(void *dst, const void *src, size_t bytes)
+{
+    if (!copy_now(dst, src, bytes)) memcpy(dst, src, bytes);
+}
+
+void kv_emu_set_busy(int (*busy)(cudaStream_t s))
+{
+    m().busy = busy;
+}
+
 /* ---- streams ---------------------------------------------------------------------------- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
@@ -239,10 +299,34 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
     return cudaSuccess;
 }
 
+static bool is_busy(cudaStream_t s)
+{
+    return m().busy != nullptr && m().busy(s) != 0;
+}
+
+/* A stream that NCCL works on could be waited for without end, so that is an error here: kvgrid asks. */
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
     m().waits++;
+    if (is_busy(s)) return fails(cudaErrorInvalidValue);
     run_queue(s);
+    return chosen() ? fails(cudaErrorLaunchFailure) : cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+    if (is_busy(s)) return cudaErrorNotReady;
+    run_queue(s);
+    return chosen() ? fails(cudaErrorLaunchFailure) : cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    m().waits++;
+    for (const auto &s : m().streams) {
+        if (is_busy(s.first)) return fails(cudaErrorInvalidValue);
+        run_queue(s.first);
+    }
     return chosen() ? fails(cudaErrorLaunchFailure) : cudaSuccess;
 }
 

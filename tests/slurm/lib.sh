@@ -62,6 +62,15 @@ expect_long_digest()
     once long make_long_reference
     expect_digest "$1" "$(value "$KV_WORK/shared/long.cert.json" body_digest)"
 }
+# tp_campaign FILE: a small tensor-parallel campaign, and its certificate played.json by one process without Slurm.
+tp_campaign()
+{
+    campaign "$1" 'select=["vllm-fa","sglang"]' pairs= \
+        'geometries=[{"layers":2,"tokens":19,"kv_heads":[2,4],"head_dim":8,"element":"f16"}]' \
+        'tp={"pairs":[["vllm-fa","sglang"]],"sizes":[1,2,4],"sends":["whole","shard"]}'
+    env -u SLURM_CONF "$KVGRID" run "$1" -o played.json --key "$KEY" --progress none --tp-emulate >"$OUT" 2>"$ERR" || fail "one process"
+}
+
 # expect_digest CERT DIGEST: the certificate verifies and has that body.
 expect_digest()
 {

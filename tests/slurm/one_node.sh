@@ -333,3 +333,34 @@ case_github_example()
     ci_pub=$(cat "$PUB")
     ci_gate github-actions.example.yml jobs slurm steps 2 run
 }
+
+# A tensor-parallel campaign with real ranks on CPUs, more ranks than cores: the body of one process that plays them all.
+case_tp()
+{
+    need_job_key
+    tp_campaign tp.json
+    KVGRID_RANKS=4 KVGRID_TP_REQUIRE='transport=mpi,ranks>=4' submit --ntasks=2 "$JOBS/tp.sbatch" tp.json
+    expect_rc 0
+    expect_err '^job [0-9]+ \(kvgrid-tp\), start 1,'
+    expect_err '--require transport=mpi,ranks>=4'
+    expect_err '^sound'
+    expect_digest tp.cert.json "$(value played.json body_digest)"
+    expect_value tp.cert.json run.ranks 4
+    expect_value tp.cert.json run.transports '["mpi"]'
+    expect_no_file tp.cert.json.state
+    # too few ranks, not refused: UNPROVEN rows, 4, and a certificate
+    KVGRID_OUT=few.json KVGRID_TP_REQUIRE='' resubmit --ntasks=2 "$JOBS/tp.sbatch" tp.json
+    expect_rc 4
+    expect_err 'need up to 4 ranks and there are 2'
+    expect_file few.json
+}
+# By default shards go over NCCL or the job does not begin; the shipped campaign is what is run without a name.
+case_tp_needs_gpus()
+{
+    need_job_key
+    submit --ntasks=2 "$JOBS/tp.sbatch"
+    expect_rc 5
+    expect_err 'run .*/jobs/campaigns/tp.json -o tp.cert.json'
+    expect_err 'requires? transport=nccl'
+    expect_no_file tp.cert.json
+}

@@ -57,3 +57,16 @@ case_srun_over_both()
     [ "$rc" -ne 0 ] && [ "$rc" -ne 75 ] || fail "it ended with $rc"
     expect_no_file published.cert.json
 }
+
+# Shards over two nodes, two ranks on each.
+case_tp()
+{
+    need_job_key
+    tp_campaign tp.json
+    OMPI_MCA_btl=tcp,self KVGRID_LAUNCH=mpirun KVGRID_RANKS=4 KVGRID_TP_REQUIRE='transport=mpi,ranks>=4' \
+        submit --nodes=2 --ntasks-per-node=2 "$JOBS/tp.sbatch" tp.json
+    expect_rc 0
+    expect_err '^nodes: 2 '
+    expect_digest tp.cert.json "$(value played.json body_digest)"
+    expect_value tp.cert.json run.ranks 4
+}

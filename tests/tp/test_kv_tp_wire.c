@@ -116,15 +116,15 @@ static void choose__says_why(void **state)
     kv_tp_place place[4] = {{"n1", "GPU-a"}, {"n1", "GPU-b"}, {"n2", "GPU-a"}, {"n2", "GPU-b"}};
     const int32_t name[4] = {4, 5, 6, 7};
     char why[KV_TP_WHY_TEXT];
-    assert_true(kv_tp_choose(place, name, 4, true, why));
+    assert_true(kv_tp_choose(place, name, 4, "nccl", why));
     assert_string_equal(why, "nccl: each of the 4 ranks has a GPU of its own");
-    assert_false(kv_tp_choose(place, name, 4, false, why));
+    assert_false(kv_tp_choose(place, name, 4, "none", why));
     assert_string_equal(why, "mpi: this build has no NCCL");
     memcpy(place[3].gpu, "GPU-a", 6);
-    assert_false(kv_tp_choose(place, name, 4, true, why));
+    assert_false(kv_tp_choose(place, name, 4, "nccl", why));
     assert_string_equal(why, "mpi: ranks 6 and 7 share GPU GPU-a of n2");
     place[2].gpu[0] = '\0';
-    assert_false(kv_tp_choose(place, name, 4, true, why));
+    assert_false(kv_tp_choose(place, name, 4, "nccl", why));
     assert_string_equal(why, "mpi: rank 6 has no GPU of its own");
 }
 

@@ -66,7 +66,7 @@ matrix() {
     play 2 parts mpi cpu; exits 0; lines "^parts rank=[01] well$" 2
     play 3 choose mpi cpu; exits 0
     lines "^choose rank=[012] 0 mpi: rank 2 has no GPU of its own$" 3
-    lines "^choose rank=[012] 1 nccl: each of the 3 ranks has a GPU of its own$" 3
+    lines "^choose rank=[012] 1 emulated: each of the 3 ranks has a GPU of its own$" 3
 }
 
 # A rank that is missing, dead or broken: all others end in time, and name it.
@@ -96,7 +96,7 @@ faults() {
     KV_EMU_NCCL="stuck 2 0"
     play 4 gather nccl gpu 2; exits 5; within 20
     lines "^rank=[0123] rc=KV_(ETIME|EPEER) after [0-9] s: " 4
-    out "rank=2 rc=KV_(ETIME|EPEER) after [0-9] s: .*(an exchange over NCCL not finished|sent nothing).*"
+    out "rank=2 rc=KV_(ETIME|EPEER) after [0-9] s: .*(an exchange over NCCL with rank [0-9, ]+ not finished|sent nothing).*"
     none "no sign of life" # all are there, it is NCCL that does not go on
     KV_EMU_NCCL="slow 2 40"
     play 4 gather nccl cpu 10; exits 0; lines "^cell .* exact " 3

@@ -142,6 +142,54 @@ case_a_lost_rank_ends_the_job()
     done
 }
 
+# One rank of a group has no memory, or its device fails, in the middle of a cell: all refuse alike, and go on.
+case_a_failure_of_one_rank_is_a_row()
+{
+    local kind class
+    need_tp
+    for kind in memory device; do
+        KV_ENV=("KVGRID_FAULT=$kind@1:2")
+        kv_mpi 4 run "$TP_CAMPAIGN" -o "$kind.json" --key "$KEY" --state "st-$kind" --timeout 20 --progress none
+        KV_ENV=()
+        [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        expect_rc 5
+        expect_err '1 rows FAILED; .*: rank 1: planted: '
+        expect_value "$kind.json" observed.verdicts.FAILED 1
+        expect_value "$kind.json" observed.verdicts.NOT_EXACT 0
+        expect_value "$kind.json" run.failures.0.rank 1
+        expect_value "$kind.json" run.failures.0.error_class "$kind"
+        kv_mpi 4 run "$TP_CAMPAIGN" -o "after-$kind.json" --key "$KEY" --state "st-$kind" --progress none
+        expect_rc 0
+        body "$TP_CERT" >emulated.body
+        body "after-$kind.json" >after.body
+        expect_same after.body emulated.body
+    done
+}
+
+# NOT_EXACT of several ranks is not believed before other ranks have said so too.
+case_an_unexpected_row_is_seen_again_by_other_ranks()
+{
+    local n
+    need_key
+    campaign c.json 'select=["vllm-fa","sglang"]' pairs= \
+        'geometries=[{"layers":1,"tokens":9,"kv_heads":4,"head_dim":8,"element":"f16"}]' \
+        'tp={"pairs":[["vllm-fa","sglang"],["sglang","vllm-fa"]],"sizes":[4]}'
+    for n in 4 5; do
+        kv_mpi $n run c.json -o right.json --key "$KEY" --cross-check 100
+        expect_rc 0
+        expect_err '2 cells of several ranks run again on other ranks'
+        KV_ENV=(KVGRID_FAULT=wrong@0:1)
+        kv_mpi $n run c.json -o wrong.json --key "$KEY"
+        KV_ENV=()
+        [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        expect_rc 5
+        expect_err '1 cells of several ranks run again on other ranks'
+        expect_err 'disagree: that of rank 0 on .* says NOT_EXACT, that of rank 1 on .* says EXACT'
+        expect_value wrong.json observed.verdicts.FAILED 1
+        expect_value wrong.json run.failures.0.error_class device
+    done
+}
+
 case_sections_are_read_strictly()
 {
     local section

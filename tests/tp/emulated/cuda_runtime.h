@@ -36,6 +36,5 @@ const char *cudaGetErrorString(cudaError_t e);
 /* The host memory behind an address; the address itself if it is none of the device. */
 void *kv_emu_host(const void *p);
 void *kv_emu_device(void *host);
-int kv_emu_is_device(const void *p);
 
 #endif

@@ -2,15 +2,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/tp/emulated/nccl.h"
+#include "tests/emulated/kv_emu_memory.h"
 
 struct CUstream_st {
     int unused;
 };
 
-int kv_emu_is_device(const void *p)
+static int (*busy_now)(cudaStream_t s);
+
+static int is_device(const void *p)
 {
     return ((uintptr_t)p & KV_EMU_TAG) != 0;
+}
+
+int kv_emu_is_device(const void *p, size_t bytes)
+{
+    (void)bytes; /* sizes are not kept */
+    return is_device(p);
+}
+
+void kv_emu_copy(void *dst, const void *src, size_t bytes)
+{
+    memcpy(kv_emu_host(dst), kv_emu_host(src), bytes);
+}
+
+void kv_emu_set_busy(int (*busy)(cudaStream_t s))
+{
+    busy_now = busy;
 }
 
 void *kv_emu_host(const void *p)
@@ -44,7 +62,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 
 cudaError_t cudaFree(void *p)
 {
-    if (p != NULL && !kv_emu_is_device(p)) return cudaErrorInvalidValue;
+    if (p != NULL && !is_device(p)) return cudaErrorInvalidValue;
     free(p != NULL ? kv_emu_host(p) : NULL);
     return cudaSuccess;
 }
@@ -52,7 +70,7 @@ cudaError_t cudaFree(void *p)
 /* Host memory copied to host memory needs no CUDA: tp/ must know what it has. */
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
-    if (kind != cudaMemcpyDefault || (!kv_emu_is_device(dst) && !kv_emu_is_device(src))) return cudaErrorInvalidValue;
+    if (kind != cudaMemcpyDefault || (!is_device(dst) && !is_device(src))) return cudaErrorInvalidValue;
     memcpy(kv_emu_host(dst), kv_emu_host(src), bytes);
     return cudaSuccess;
 }
@@ -66,7 +84,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned int flags)
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
-    return kv_emu_nccl_busy(stream) ? cudaErrorNotReady : cudaSuccess;
+    return busy_now != NULL && busy_now(stream) ? cudaErrorNotReady : cudaSuccess;
 }
 
 /* Of the default stream alone: to wait on one that NCCL works on could be without end. */

@@ -1,23 +1,25 @@
 /* NCCL over MPI: a communicator is a table of world ranks, a group is a list of sends and receives, and everything
  * goes on only when somebody asks how it is. One communicator works on a stream at a time. */
-#include "tests/tp/emulated/nccl.h"
-
 #include <mpi.h>
+#include <nccl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "tests/emulated/kv_emu_memory.h"
+
 enum { RANKS = 64, TAG_HELLO = 30000, TAG_TABLE = 30500, TAG_DATA = 31000, SERIALS = 400 };
 enum { STARTING, READY, WORKING, FAILED };
 #define PART ((size_t)1 << 30)
 
 typedef struct {
-    void *at;
+    void *at; /* device memory */
     size_t bytes;
     int peer;
     bool send;
+    char *bounce; /* what MPI sends or receives, in host memory */
 } step;
 
 struct ncclComm {
@@ -37,6 +39,8 @@ struct ncclComm {
     char fault[16];
     long fault_number;
 };
+
+static int busy(cudaStream_t stream);
 
 static int depth;
 static ncclComm_t in_group; /* of the group that is open, or the last one on a stream */
@@ -104,6 +108,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int ranks, ncclUniqueId id
     c->is_root = world == word[0];
     c->start = MPI_REQUEST_NULL;
     plant(c);
+    kv_emu_set_busy(busy);
     c->table[rank] = world;
     c->seen[rank] = true;
     *comm = c;
@@ -163,7 +168,7 @@ ncclResult_t ncclGroupStart(void)
 static ncclResult_t add(step s, ncclComm_t c, cudaStream_t stream)
 {
     if (depth < 1 || c->state != READY || (in_group != NULL && in_group != c)) return ncclInvalidUsage;
-    if (!kv_emu_is_device(s.at) || s.peer < 0 || s.peer >= c->ranks) return ncclInvalidArgument;
+    if (!kv_emu_is_device(s.at, s.bytes) || s.peer < 0 || s.peer >= c->ranks) return ncclInvalidArgument;
     step *grown = realloc(c->steps, (c->n_steps + 1) * sizeof *grown);
     if (grown == NULL) return ncclSystemError;
     c->steps = grown;
@@ -177,13 +182,13 @@ ncclResult_t ncclSend(const void *buffer, size_t count, ncclDataType_t type, int
                       cudaStream_t stream)
 {
     if (type != ncclInt8) return ncclInvalidArgument;
-    return add((step){(void *)(uintptr_t)buffer, count, peer, true}, comm, stream);
+    return add((step){(void *)(uintptr_t)buffer, count, peer, true, NULL}, comm, stream);
 }
 
 ncclResult_t ncclRecv(void *buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
 {
     if (type != ncclInt8) return ncclInvalidArgument;
-    return add((step){buffer, count, peer, false}, comm, stream);
+    return add((step){buffer, count, peer, false, NULL}, comm, stream);
 }
 
 ncclResult_t ncclGroupEnd(void)
@@ -204,14 +209,20 @@ ncclResult_t ncclGroupEnd(void)
 static void begin(ncclComm_t c)
 {
     size_t parts = 0;
-    for (size_t i = 0; i < c->n_steps; i++) parts += c->steps[i].bytes / PART + 1;
+    for (size_t i = 0; i < c->n_steps; i++) {
+        step *s = &c->steps[i];
+        parts += s->bytes / PART + 1;
+        if (s->bounce == NULL) s->bounce = malloc(s->bytes + 1);
+        if (s->bounce == NULL) return; /* once more when asked again */
+        if (s->send) kv_emu_copy(s->bounce, s->at, s->bytes);
+    }
     c->req = malloc((parts + 1) * sizeof(MPI_Request));
     c->n_req = 0;
     for (size_t i = 0; c->req != NULL && i < c->n_steps; i++) {
         const step *s = &c->steps[i];
         for (size_t at = 0; at < s->bytes; at += PART) {
             const int n = (int)(s->bytes - at < PART ? s->bytes - at : PART), to = c->world[s->peer];
-            char *p = (char *)kv_emu_host(s->at) + at;
+            char *p = s->bounce + at;
             if (s->send)
                 MPI_Isend(p, n, MPI_BYTE, to, TAG_DATA + c->serial, MPI_COMM_WORLD, &c->req[c->n_req++]);
             else
@@ -226,16 +237,22 @@ static void work(ncclComm_t c)
     if (c->req == NULL) {
         if (now() < c->begin_at) return;
         begin(c);
+        if (c->req == NULL) return;
     }
     MPI_Testall(c->n_req, c->req, &done, MPI_STATUSES_IGNORE);
     if (!done) return;
+    for (size_t i = 0; i < c->n_steps; i++) {
+        if (!c->steps[i].send) kv_emu_copy(c->steps[i].at, c->steps[i].bounce, c->steps[i].bytes);
+        free(c->steps[i].bounce);
+    }
     free(c->req);
     c->req = NULL;
     c->n_steps = 0;
     c->state = READY;
 }
 
-int kv_emu_nccl_busy(cudaStream_t stream)
+/* Whether a communicator still works on a stream. */
+static int busy(cudaStream_t stream)
 {
     ncclComm_t c = in_group;
     if (c == NULL || c->stream != stream) return 0;
@@ -262,6 +279,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
     return ncclInProgress;
 }
 
+/* Bounce memory of a group that did not end stays: messages may still arrive there. */
 static void end(ncclComm_t c)
 {
     if (in_group == c) in_group = NULL;

@@ -1,4 +1,5 @@
-/* The NCCL calls that tp/ makes, over MPI, so that tp/kv_tp_nccl.c itself runs where there is no GPU.
+/* The NCCL calls that tp/ makes, over MPI, so that tp/kv_tp_nccl.c itself runs where there is no GPU. Works on the
+ * emulated device of tests/emulated, or on the tagged memory of this folder: whose cuda_runtime.h is found first.
  *
  * Like the real one with blocking = 0: a start and a group return ncclInProgress, the outcome is asked of
  * ncclCommGetAsyncError, and data has moved when the stream is empty. Unlike it, a mismatch of sizes or a call that
@@ -12,7 +13,9 @@
 #ifndef KV_EMULATED_NCCL_H
 #define KV_EMULATED_NCCL_H
 
-#include "tests/tp/emulated/cuda_runtime.h"
+#include <cuda_runtime.h>
+
+#define KV_NCCL_KIND "emulated" /* what is compiled against this can only call itself so */
 
 typedef enum {
     ncclSuccess = 0,
@@ -52,8 +55,5 @@ ncclResult_t ncclSend(const void *buffer, size_t count, ncclDataType_t type, int
                       cudaStream_t stream);
 ncclResult_t ncclRecv(void *buffer, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream);
 const char *ncclGetErrorString(ncclResult_t code);
-
-/* Whether a communicator still works on a stream (asked by cudaStreamQuery). */
-int kv_emu_nccl_busy(cudaStream_t stream);
 
 #endif

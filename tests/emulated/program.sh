@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# program.sh [--full] PROGRAM: tensor-parallel cells by kvgrid-emulated, with the NCCL transport over the emulated NCCL and
+# device buffers: the bodies of the MPI transport with 2, 4 and 8 ranks, and every kind of fault in the middle of it.
+#   --full   also the shipped campaign, and a failure of every seventh call of the device
+set -u -o pipefail
+full=
+[ "${1-}" != --full ] || { full=1; shift; }
+program=$1
+root=$(readlink -f -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../..")
+. "$root/jobs/deps.sh"
+kv_mpi_env
+command -v mpirun >/dev/null 2>&1 || { echo "no mpirun"; exit 77; }
+export ASAN_OPTIONS=detect_leaks=0 KV_EMU_DEVICES=0,1,2,3,4,5,6,7
+unset KV_EMU_DRIVER KV_EMU_NCCL KV_EMU_FAIL KVGRID_FAULT SLURM_NTASKS SLURM_STEP_NUM_TASKS PMI_SIZE OMPI_COMM_WORLD_SIZE
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+broken()
+{
+    echo "program.sh: $story: $*"
+    cat "$work/out" "$work/err"
+    exit 1
+}
+# ranks N CAMPAIGN CERT ARGS...: exit code in $rc
+ranks()
+{
+    local n=$1 campaign=$2 cert=$work/$3
+    shift 3
+    rm -f "$cert"
+    timeout -k 5 900 "${KV_MPIRUN[@]}" -n "$n" "$program" run "$campaign" -o "$cert" --key "$work/key" --progress none "$@" \
+        >"$work/out" 2>"$work/err" </dev/null
+    rc=$?
+}
+body() { sed -n 's/.*"body_digest":"\([0-9a-f]*\)".*/\1/p' "$work/$1" 2>/dev/null; }
+verdicts() { sed -n 's/.*"verdicts":{[^}]*"'"$2"'":\([0-9]*\).*/\1/p' "$work/$1" 2>/dev/null; }
+exits() { [ $rc -eq "$1" ] || broken "exit code $rc, not $1"; }
+says() { grep -qE -- "$1" "$work/err" || broken "stderr does not say: $1"; }
+same() { [ -n "$(body "$1")" ] && [ "$(body "$1")" = "$(body "$2")" ] || broken "the bodies of $1 and $2 differ"; }
+# compare N CAMPAIGN: over MPI and over NCCL
+compare()
+{
+    local n=$1 campaign=$2
+    story="$n ranks, $(basename "$campaign")"
+    ranks "$n" "$campaign" mpi.json --device cpu
+    [ $rc -eq 0 ] || [ $rc -eq 4 ] || broken "exit code $rc over MPI"
+    local want=$rc
+    ranks "$n" "$campaign" "nccl$n.json" --device cuda
+    exits "$want"
+    same mpi.json "nccl$n.json"
+    grep -q '"transports":\["mpi"\]' "$work/mpi.json" || broken "not over MPI"
+    grep -q '"transports":\["emulated"\],"transports_why":\["emulated: each of the' "$work/nccl$n.json" || broken "not over the emulated NCCL"
+    ! grep -qE '"(nccl|cuda)"[],}]|"nccl":"[0-9]|"device":"cuda"' "$work/nccl$n.json" || broken "something calls itself real"
+}
+
+story=keys
+"$program" keygen "$work/key" >"$work/out" 2>"$work/err" || broken "no key"
+cat >"$work/small.json" <<EOF
+{"schema":"kvgrid.campaign/v1","name":"small","layouts":["$root/layouts/published"],"select":["vllm-fa","trtllm"],
+ "geometries":[{"layers":1,"tokens":9,"kv_heads":4,"head_dim":4,"element":"f16"}],
+ "tp":{"pairs":[["vllm-fa","trtllm"]],"sizes":[1,2,4,8]}}
+EOF
+cat >"$work/two.json" <<EOF
+{"schema":"kvgrid.campaign/v1","name":"two","layouts":["$root/layouts/published"],"select":["vllm-fa","trtllm"],
+ "geometries":[{"layers":1,"tokens":9,"kv_heads":4,"head_dim":4,"element":"f16"}],
+ "tp":{"pairs":[["vllm-fa","trtllm"]],"sizes":[1,2]}}
+EOF
+
+# ---- the same body --------------------------------------------------------------------------
+for n in 2 4 8; do compare $n "$work/small.json"; done
+if [ -n "$full" ]; then
+    for n in 2 4 8; do compare $n "$root/jobs/campaigns/tp.json"; done
+fi
+story="images of a GPU over MPI"
+KV_EMU_DEVICES=0 ranks 4 "$work/small.json" shared.json --device cuda --share-gpu
+exits 4
+grep -q '"transports":\["mpi"\]' "$work/shared.json" || broken "not over MPI"
+same shared.json nccl4.json
+
+story="who believes it"
+"$program" verify "$work/nccl8.json" --trust "$work/key.pub" >"$work/out" 2>"$work/err"; rc=$?
+exits 4
+"$program" verify "$work/nccl8.json" --trust "$work/key.pub" --allow-emulated >"$work/out" 2>"$work/err"; rc=$?
+exits 0
+ranks 2 "$work/two.json" x.json --device cuda --require transport=nccl
+exits 5
+says 'transport=nccl'
+
+# ---- faults of NCCL and of ranks --------------------------------------------------------------
+# lost NAME=VALUE REGEX: the job ends in time, says that, and what it had finished can be gone on with.
+lost()
+{
+    local began=$SECONDS
+    story=$1
+    rm -rf "$work/state"
+    export "${1%%=*}=${1#*=}"
+    ranks 4 "$work/small.json" x.json --device cuda --state "$work/state" --timeout 4
+    unset "${1%%=*}"
+    [ $rc -ne 0 ] && [ $rc -ne 4 ] && [ $rc -ne 124 ] || broken "exit code $rc"
+    [ "$2" = killed ] || exits 5
+    [ $((SECONDS - began)) -le 30 ] || broken "it took $((SECONDS - began)) s"
+    [ ! -e "$work/x.json" ] || broken "there is a certificate"
+    [ "$2" = killed ] || says "$2"
+    says 'rank 1'
+    ranks 4 "$work/small.json" x.json --device cuda --state "$work/state"
+    exits 4
+    same x.json nccl4.json
+}
+lost 'KV_EMU_NCCL=async 1 2' 'rank 1 gave up: NCCL reports on rank 1: remote process'
+lost 'KV_EMU_NCCL=stuck 1 3' 'rank 1'
+lost 'KVGRID_FAULT=hang@1:2' 'no sign of life from rank 1'
+lost 'KVGRID_FAULT=kill@1:3' killed
+
+story="a rank whose NCCL never starts"
+KV_EMU_NCCL='absent 1 0' ranks 2 "$work/two.json" x.json --device cuda --timeout 2
+exits 5
+says 'the start of NCCL not finished after 2 s'
+story="a slow rank"
+KV_EMU_NCCL='slow 1 3' ranks 4 "$work/small.json" slow.json --device cuda
+exits 4
+same slow.json nccl4.json
+
+# ---- a device that fails on one rank ----------------------------------------------------------
+# A failure is never a row that says something about the translation.
+calls=(4 15 30 60 120)
+[ -z "$full" ] || mapfile -t calls < <(seq 0 7 600)
+seen=' '
+for call in "${calls[@]}"; do
+    story="call $call of rank 1's device fails"
+    KV_EMU_FAIL="1 $call" ranks 2 "$work/two.json" x.json --device cuda --timeout 10
+    case $rc:$(verdicts x.json NOT_EXACT):$(verdicts x.json FAILED) in
+        0:0:0) seen+='none ' ;; # the call was never made
+        5:0:[1-9]*) seen+='row '; says 'rank' ;;
+        5::) seen+='job '; says 'rank 1' ;;
+        *) broken "exit code $rc with $(verdicts x.json NOT_EXACT) NOT_EXACT and $(verdicts x.json FAILED) FAILED rows" ;;
+    esac
+done
+[[ $seen == *' row '* && $seen == *' job '* ]] || broken "not every kind of end was seen:$seen"
+exit 0
