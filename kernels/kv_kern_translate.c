@@ -16,6 +16,7 @@
 
 #define TILE_TOKENS 64
 #define TILE_LANES 64
+#define RUN_TOKENS 16 /* rows of tokens lie powers of two apart: more of them would push each other out of the cache */
 
 /* Strides of one half of one side, in positions. */
 typedef struct {
@@ -149,8 +150,8 @@ static void move_run_tokens(const half_move *m, int64_t to, int64_t from, int64_
 /* Short runs of lanes (a vectorised head dimension on one side), tokens inside. */
 static void move_runs(const half_move *m, int64_t s0, int64_t t0)
 {
-    for (int64_t tile = 0; tile < m->tokens; tile += TILE_TOKENS) {
-        const int64_t end = tile + TILE_TOKENS < m->tokens ? tile + TILE_TOKENS : m->tokens;
+    for (int64_t tile = 0; tile < m->tokens; tile += RUN_TOKENS) {
+        const int64_t end = tile + RUN_TOKENS < m->tokens ? tile + RUN_TOKENS : m->tokens;
         for (int64_t h = 0; h < m->heads; h++)
             for (int64_t d = 0; d < m->lanes; d += m->run)
                 move_run_tokens(m, t0 + h * m->t.head + m->t.lane[d], s0 + h * m->s.head + m->s.lane[d], tile, end);

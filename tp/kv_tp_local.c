@@ -220,8 +220,9 @@ static void local_close(kv_tp_transport *t)
     kv_free(t);
 }
 
-static const kv_tp_ops local_ops = {"local",           false,      local_control, local_exchange, local_buffer_new,
-                                    local_buffer_free, local_heed, local_abort,   local_close};
+static const kv_tp_ops local_ops = {
+    "local",     false, local_control, local_exchange, local_buffer_new, local_buffer_free, local_heed, local_abort,
+    local_close, NULL,  NULL};
 
 kv_rc kv_tp_local_new(kv_tp_hub *h, int32_t rank, double timeout_s, kv_tp_transport **out, kv_err *err)
 {

@@ -172,16 +172,18 @@ kv_rc kv_tp_pipe(const kv_tp_pipe_spec *s, kv_tp_pipe_result *out, kv_err *err) 
 /* ---- speed ------------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t bytes, units;    /* payload of one unit; units of the model (layers, where no side has a layer axis) */
+    int64_t bytes, units; /* payload of one unit; units of the model (layers, where no side has a layer axis) */
+    bool in_place;        /* the sender packs in the destination's order, which has no padding: nothing is unpacked */
     double pack_s, unpack_s; /* one unit: translation into and out of the wire image */
     double copy_s;           /* one unit: plain copy of the same bytes, the yardstick of packing */
     double sum_s;            /* one unit: its checksum, which a move makes once on either side, beside the rest */
-    double move_s;           /* all units: packed, announced, sent, unpacked, by the receiver's clock */
+    double move_s;           /* all units: packed, announced, sent, in place, by the receiver's clock */
     double plain_s;          /* all units: sent and received alone, the yardstick of the move */
 } kv_tp_speed;
 
 /* The best of `times` rounds, alternating with their yardsticks. All units of layout[0] at TP size 1 go from rank 0 to
- * rank 1 and into layout[1], one after the other. Collective over a group of two; every rank gets the figures. */
+ * rank 1 and into layout[1], one after the other; a unit is packed while the one before is under way. KV_EBUG where the
+ * first move, of a payload, gives another image than the destination would have built. Collective over a group of two; every rank gets the figures. */
 kv_rc kv_tp_bench(const kv_tp_spec *s, int32_t times, kv_tp_speed *out, kv_err *err) KV_MUST_USE;
 
 #ifdef __cplusplus

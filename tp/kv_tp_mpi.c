@@ -238,35 +238,82 @@ static void call_off(over_mpi *t, flight *f)
     if (!all) t->base.lost_buffers = true;
 }
 
+static void flight_free(flight *f)
+{
+    kv_free(f->req);
+    kv_free(f->peer);
+    kv_free(f->index);
+    kv_free(f);
+}
+
+static kv_rc flight_new(int64_t parts, flight **out, kv_err *err)
+{
+    flight *f = parts <= INT32_MAX ? kv_alloc(1, sizeof *f) : NULL;
+    if (f != NULL) {
+        f->req = kv_alloc((size_t)parts, sizeof(MPI_Request));
+        f->peer = kv_alloc((size_t)parts, sizeof *f->peer);
+        f->index = kv_alloc((size_t)parts, sizeof *f->index);
+    }
+    if (f == NULL || f->req == NULL || f->peer == NULL || f->index == NULL) {
+        if (f != NULL) flight_free(f);
+        return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " messages", parts);
+    }
+    *out = f;
+    return KV_OK;
+}
+
+/* After a failure: the others are told, who is missing is found out, what can be taken back is. Frees f (may be NULL). */
+static kv_rc give_up(over_mpi *t, flight *f, kv_rc rc, kv_err *why, kv_err *err)
+{
+    mpi_abort(&t->base, rc, why->text);
+    kv_tp_name_the_silent(&t->base, rc, why->text, sizeof why->text);
+    if (f != NULL) {
+        call_off(t, f);
+        if (!t->base.lost_buffers) flight_free(f);
+    }
+    return KV_FAIL(err, rc, "%s", why->text);
+}
+
+static kv_rc begin(over_mpi *t, const kv_tp_batch *b, int tag, flight **out, kv_err *err)
+{
+    flight *f = NULL;
+    kv_err why = {0};
+    kv_rc rc = flight_new(parts_of(t, b->recv, b->n_recv) + parts_of(t, b->send, b->n_send), &f, &why);
+    for (size_t i = 0; rc == KV_OK && i < b->n_recv; i++) rc = launch(t, f, &b->recv[i], tag, false, &why);
+    if (f != NULL) f->n_recv = f->open_recv = f->n;
+    for (size_t i = 0; rc == KV_OK && i < b->n_send; i++) rc = launch(t, f, &b->send[i], tag, true, &why);
+    if (rc != KV_OK) return give_up(t, f, rc, &why, err);
+    *out = f;
+    return KV_OK;
+}
+
+static kv_rc end(over_mpi *t, flight *f, kv_err *err)
+{
+    kv_err why = {0};
+    const kv_rc rc = await(t, f, &why);
+    if (rc != KV_OK) return give_up(t, f, rc, &why, err);
+    flight_free(f);
+    return KV_OK;
+}
+
 static kv_rc run(kv_tp_transport *base, const kv_tp_batch *b, int tag, kv_err *err)
 {
-    over_mpi *t = (over_mpi *)base;
-    const int64_t parts = parts_of(t, b->recv, b->n_recv) + parts_of(t, b->send, b->n_send);
-    flight f = {0};
-    kv_err why = {0};
-    kv_rc rc = KV_OK;
-    if (parts > INT32_MAX) return KV_FAIL(err, KV_ENOMEM, "%" PRId64 " messages at once are too many", parts);
-    f.req = kv_alloc((size_t)parts, sizeof(MPI_Request));
-    f.peer = kv_alloc((size_t)parts, sizeof *f.peer);
-    f.index = kv_alloc((size_t)parts, sizeof *f.index);
-    if (f.req == NULL || f.peer == NULL || f.index == NULL)
-        rc = KV_FAIL(&why, KV_ENOMEM, "no memory for %" PRId64 " messages", parts);
-    for (size_t i = 0; rc == KV_OK && i < b->n_recv; i++) rc = launch(t, &f, &b->recv[i], tag, false, &why);
-    f.n_recv = f.open_recv = f.n;
-    for (size_t i = 0; rc == KV_OK && i < b->n_send; i++) rc = launch(t, &f, &b->send[i], tag, true, &why);
-    if (rc == KV_OK) rc = await(t, &f, &why);
-    if (rc != KV_OK) {
-        mpi_abort(base, rc, why.text);
-        kv_tp_name_the_silent(base, rc, why.text, sizeof why.text);
-        call_off(t, &f);
-        (void)KV_FAIL(err, rc, "%s", why.text);
-    }
-    if (!base->lost_buffers) {
-        kv_free(f.req);
-        kv_free(f.peer);
-        kv_free(f.index);
-    }
+    flight *f = NULL;
+    const kv_rc rc = begin((over_mpi *)base, b, tag, &f, err);
+    return rc == KV_OK ? end((over_mpi *)base, f, err) : rc;
+}
+
+static kv_rc mpi_begin(kv_tp_transport *base, const kv_tp_batch *b, void **out, kv_err *err)
+{
+    flight *f = NULL;
+    const kv_rc rc = begin((over_mpi *)base, b, TAG_PAYLOAD, &f, err);
+    *out = f;
     return rc;
+}
+
+static kv_rc mpi_end(kv_tp_transport *base, void *f, kv_err *err)
+{
+    return end((over_mpi *)base, f, err);
 }
 
 static kv_rc mpi_control(kv_tp_transport *t, const kv_tp_batch *b, kv_err *err)
@@ -310,8 +357,8 @@ static void mpi_close(kv_tp_transport *base)
     if (!open) kv_free(t); /* else a notice is still being read from it */
 }
 
-static const kv_tp_ops mpi_ops = {"mpi",           false,    mpi_control, mpi_exchange, mpi_buffer_new,
-                                  mpi_buffer_free, mpi_heed, mpi_abort,   mpi_close};
+static const kv_tp_ops mpi_ops = {"mpi",    false,     mpi_control, mpi_exchange, mpi_buffer_new, mpi_buffer_free,
+                                  mpi_heed, mpi_abort, mpi_close,   mpi_begin,    mpi_end};
 
 kv_rc kv_tp_mpi_new(kv_tp_world *w, const int32_t *world_rank, int32_t n, double timeout_s, kv_tp_transport **out,
                     kv_err *err)

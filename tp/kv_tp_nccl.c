@@ -211,8 +211,9 @@ static void nccl_close(kv_tp_transport *base)
     kv_free(t);
 }
 
-static const kv_tp_ops nccl_ops = {KV_NCCL_KIND,     true,      nccl_control, nccl_exchange, nccl_buffer_new,
-                                   nccl_buffer_free, nccl_heed, nccl_abort,   nccl_close};
+static const kv_tp_ops nccl_ops = {
+    KV_NCCL_KIND, true,       nccl_control, nccl_exchange, nccl_buffer_new, nccl_buffer_free, nccl_heed,
+    nccl_abort,   nccl_close, NULL,         NULL};
 
 /* ---- start ------------------------------------------------------------------------------- */
 

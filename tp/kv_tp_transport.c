@@ -61,12 +61,44 @@ kv_rc kv_tp_control(kv_tp_transport *t, const kv_tp_batch *b, kv_err *err)
     return checked(t, b, t->ops->control, err);
 }
 
+static void count(kv_tp_transport *t, const kv_tp_batch *b)
+{
+    t->sent_bytes += bytes_of(b->send, b->n_send);
+    t->received_bytes += bytes_of(b->recv, b->n_recv);
+}
+
+kv_rc kv_tp_begin(kv_tp_transport *t, const kv_tp_batch *b, kv_tp_flight *f, kv_err *err)
+{
+    kv_rc rc;
+    *f = (kv_tp_flight){.batch = *b};
+    if (t->broken) return KV_FAIL(err, KV_EPEER, "this group of ranks failed before");
+    if (t->ops->begin == NULL) return kv_tp_exchange(t, b, err);
+    KV_TRY(rc, out, check_messages(t, b->send, b->n_send, err));
+    KV_TRY(rc, out, check_messages(t, b->recv, b->n_recv, err));
+    rc = t->ops->begin(t, b, &f->flight, err);
+    f->open = rc == KV_OK;
+    t->broken = t->broken || rc != KV_OK;
+out:
+    return rc;
+}
+
+kv_rc kv_tp_end(kv_tp_transport *t, kv_tp_flight *f, kv_err *err)
+{
+    if (!f->open) return KV_OK;
+    f->open = false;
+    const kv_rc rc = t->ops->end(t, f->flight, err);
+    if (rc == KV_OK)
+        count(t, &f->batch);
+    else
+        t->broken = true;
+    return rc;
+}
+
 kv_rc kv_tp_exchange(kv_tp_transport *t, const kv_tp_batch *b, kv_err *err)
 {
     const kv_rc rc = checked(t, b, t->ops->exchange, err);
     if (rc != KV_OK) return rc;
-    t->sent_bytes += bytes_of(b->send, b->n_send);
-    t->received_bytes += bytes_of(b->recv, b->n_recv);
+    count(t, b);
     return KV_OK;
 }
 

@@ -59,7 +59,17 @@ typedef struct {
     /* Tells all others why this rank gives up. Never waits. */
     void (*abort)(kv_tp_transport *t, kv_rc rc, const char *why);
     void (*close)(kv_tp_transport *t); /* frees t */
+    /* exchange() in two halves; NULL where there is only the whole. *flight is what end() frees. */
+    kv_rc (*begin)(kv_tp_transport *t, const kv_tp_batch *b, void **flight, kv_err *err);
+    kv_rc (*end)(kv_tp_transport *t, void *flight, kv_err *err);
 } kv_tp_ops;
+
+/* An exchange under way. */
+typedef struct {
+    kv_tp_batch batch;
+    void *flight;
+    bool open;
+} kv_tp_flight;
 
 struct kv_tp_transport {
     const kv_tp_ops *ops;
@@ -76,6 +86,11 @@ struct kv_tp_transport {
 /* Runs an exchange (or control messages) with the checks that all implementations share, and counts its bytes. */
 kv_rc kv_tp_exchange(kv_tp_transport *t, const kv_tp_batch *b, kv_err *err) KV_MUST_USE;
 kv_rc kv_tp_control(kv_tp_transport *t, const kv_tp_batch *b, kv_err *err) KV_MUST_USE;
+
+/* The same while the caller works: the batch's lists and bytes stay as they are until kv_tp_end. Flights end in the
+ * order in which they began; other calls may come between. A transport that cannot do so exchanges all in kv_tp_begin. */
+kv_rc kv_tp_begin(kv_tp_transport *t, const kv_tp_batch *b, kv_tp_flight *f, kv_err *err) KV_MUST_USE;
+kv_rc kv_tp_end(kv_tp_transport *t, kv_tp_flight *f, kv_err *err) KV_MUST_USE; /* of one that is not open: KV_OK */
 
 /* `bytes` bytes of every rank to every rank: all[rank * bytes]. */
 kv_rc kv_tp_share(kv_tp_transport *t, const void *mine, int64_t bytes, void *all, kv_err *err) KV_MUST_USE;
