@@ -2260,7 +2260,8 @@ EXPECT_FILTERS = {
         "payload": lambda v: text_like("[0-9A-Za-z._:-]{1,80}", v), "cell": lambda v: text_like("[0-9A-Za-z._:-]{1,80}", v),
         "stream": lambda v: v in ("k", "v"), "bits": lambda v: v in ("1", "2", "3", "4"),
         "seed": lambda v: text_like("0|[1-9][0-9]{0,15}", v), "send": lambda v: v in ("chunks", "layers", "shard", "whole"),
-        "from": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v), "to": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v)},
+        "from": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v), "to": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v),
+        "from_stages": lambda v: text_like("[][0-9,]{1,4096}", v), "to_stages": lambda v: text_like("[][0-9,]{1,4096}", v)},
     "waiver": {"reason": lambda v: isinstance(v, str) and v != "", "until": lambda v: isinstance(v, str) and is_day(v)},
 }
 
