@@ -39,6 +39,7 @@ static const char *const words[KV_WORD_COUNT] = {
     [KV_WORD_LAYER_SPLIT] = "layer_split",
     [KV_WORD_PAGE_PAD] = "page_pad",
     [KV_WORD_PAGE_REMAP] = "page_remap",
+    [KV_WORD_PP_RESHARD] = "pp_reshard",
     [KV_WORD_REBLOCK] = "reblock",
     [KV_WORD_REQUANTIZE] = "requantize",
     [KV_WORD_TOKEN_DEVECTORIZE] = "token_devectorize",

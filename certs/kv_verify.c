@@ -147,7 +147,7 @@ static void free_state(kv_vf *v)
     kv_free(v->campaign.pairs);
     kv_free(v->campaign.tails);
     kv_free(v->campaign.study.first);
-    kv_free(v->campaign.tp.cell);
+    kv_vf_tp_free(&v->campaign.tp);
     kv_free(v->references.entry);
     kv_free(v->failures.entry);
     kv_vf_cells_free(&v->cells);

@@ -188,7 +188,7 @@ static kv_frontier study_frontier(const kv_vf *v, const kv_vf_derived *d)
                : KV_FRONTIER_X4;
 }
 
-bool kv_vf_point_derive(const kv_vf *v, kv_vf_derived *d)
+bool kv_vf_point_derive(kv_vf *v, kv_vf_derived *d)
 {
     if (d->cell->check == KV_VF_TP) return kv_vf_tp_derive(v, d);
     if (d->cell->check == KV_VF_MOVE) return derive_move(v, d);

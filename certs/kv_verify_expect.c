@@ -95,6 +95,13 @@ static bool is_element(const json_t *v)
     return json_is_string(v) && kv_vf_element_parse(json_string_value(v), &e);
 }
 
+static bool is_split(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    const size_t n = s != NULL ? strspn(s, "0123456789,[]") : 0;
+    return n > 0 && n <= 4096 && s[n] == '\0' && json_string_length(v) == n;
+}
+
 static bool is_number(const json_t *v)
 {
     return json_is_integer(v) && json_integer_value(v) >= 0;
@@ -118,10 +125,10 @@ static bool is_one_or_more(const json_t *v, bool (*good)(const json_t *))
 static bool check_filters(kv_vf *v, size_t at, const json_t *rule)
 {
     static const char *const fields[] = {"layers", "tokens", "kv_heads", "head_dim", "head_dim_v", "element", NULL};
-    static const char *const names[] = {"tail", "payload", "stream", "bits", "cell",
-                                        "seed", "from",    "send",   "to",   NULL};
-    static bool (*const goods[])(const json_t *) = {is_tail, is_name,  is_stream, is_bits, is_name,
-                                                    is_seed, is_ranks, is_send,   is_ranks};
+    static const char *const names[] = {"tail", "payload", "stream", "bits",        "cell",      "seed",
+                                        "from", "send",    "to",     "from_stages", "to_stages", NULL};
+    static bool (*const goods[])(const json_t *) = {is_tail,  is_name, is_stream, is_bits,  is_name, is_seed,
+                                                    is_ranks, is_send, is_ranks,  is_split, is_split};
     const json_t *geometry = json_object_get(rule, "geometry"), *params = json_object_get(rule, "params");
     bool good = geometry == NULL || is_object_of(v, at, "geometry", geometry, fields);
     for (size_t i = 0; good && fields[i] != NULL; i++) {

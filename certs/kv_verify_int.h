@@ -283,7 +283,7 @@ void kv_vf_cells_free(kv_vf_cells *s);
 void kv_vf_row(kv_vf *v, const json_t *row, size_t i, const kv_vf_cell *cell);
 const char *kv_vf_obs_name(kv_vf_check check, int o);
 /* What follows from a cell of other checks than pair; false where its sizes are more than a document can say. */
-bool kv_vf_point_derive(const kv_vf *v, kv_vf_derived *d);
+bool kv_vf_point_derive(kv_vf *v, kv_vf_derived *d);
 /* The proof of a row that ran, by its check; unproven: parts may be null. */
 void kv_vf_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
 /* Sealed pages of a layer: how many there are, and the bytes that a head has in one. False where there is none. */
@@ -293,7 +293,8 @@ void kv_vf_study_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
 bool kv_vf_tp_section_read(kv_vf *v, const json_t *section);               /* section may be NULL */
 uint32_t kv_vf_tp_find(const kv_vf *v, const json_t *row, kv_vf_point *p); /* place from 1, 0: no such cell */
 const char *kv_vf_tp_name(const kv_vf *v, uint64_t place);
-bool kv_vf_tp_derive(const kv_vf *v, kv_vf_derived *d);
+bool kv_vf_tp_derive(kv_vf *v, kv_vf_derived *d);
+void kv_vf_tp_free(kv_vf_tp_section *s);
 void kv_vf_tp_proof(kv_vf *v, const kv_vf_derived *d, bool unproven);
 void kv_vf_tp_witness(kv_vf *v, const kv_vf_derived *d); /* of a row that did not run */
 /* Whether proof.KEY of row i holds a value. Null or absent is an H3, null not in an UNPROVEN row. */

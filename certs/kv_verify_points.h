@@ -5,6 +5,8 @@
 
 #include "certs/kv_cert_names.h"
 
+#include <jansson.h>
+
 typedef enum { KV_VF_ATTRIBUTION, KV_VF_CODEC, KV_VF_MOVE, KV_VF_PAIR, KV_VF_TP, KV_VF_CHECK_COUNT } kv_vf_check;
 const char *kv_vf_check_name(kv_vf_check check);
 /* False where no check has that name; name may be NULL. */
@@ -73,14 +75,26 @@ typedef struct {
     size_t src, dst;                  /* layouts; 0 of sealed pages */
     int64_t from, to;
     int send;
-    int recipe; /* of sealed pages on both sides, else KV_VF_RECIPE_COUNT */
+    int recipe;                         /* of sealed pages on both sides, else KV_VF_RECIPE_COUNT */
+    const struct kv_vf_split *split[2]; /* NULL: no pipeline stages */
 } kv_vf_tp_cell;
+
+#define KV_VF_SPLITS_MAX 16
+
+/* Layers over pipeline stages. */
+typedef struct kv_vf_split {
+    char *text;         /* as in params */
+    int64_t stages;     /* number of them */
+    const json_t *list; /* of stages, each a list of layers; NULL: shared out evenly */
+} kv_vf_split;
 
 typedef struct {
     bool present;
     kv_vf_tp_cell *cell; /* of a geometry, in row order */
     size_t n, room;
     int64_t chunk, block; /* block: tokens of a sealed page */
+    kv_vf_split split[KV_VF_SPLITS_MAX];
+    size_t n_splits;
 } kv_vf_tp_section;
 
 /* What a cell of these checks is of. */

@@ -13,11 +13,11 @@ static kv_vf_reference *find(kv_vf *v, const kv_vf_derived *d)
     const kv_vf_cell *cell = d->cell;
     int64_t what[3] = {d->bound[0].first_head, d->bound[0].heads, 0};
     if (cell->check == KV_VF_PAIR) what[2] = v->layouts[cell->src].store == KV_VF_LATENT;
-    if (cell->check == KV_VF_TP) { /* all destination shards of that size */
-        const kv_vf_tp_cell *c = cell->point.tp;
+    if (cell->check == KV_VF_TP) {               /* all destination shards of that size */
+        const kv_vf_tp_cell *c = cell->point.tp; /* and, with stages, of that split */
         const bool pages = c->recipe < KV_VF_RECIPE_COUNT;
         what[0] = c->to;
-        what[1] = 0;
+        what[1] = c->split[1] != NULL ? 1 + (c->split[1] - v->campaign.tp.split) : 0;
         what[2] = pages ? 2 + c->recipe : v->layouts[c->src].store == KV_VF_LATENT;
     }
     if (cell->check == KV_VF_CODEC) what[0] = cell->point.value;

@@ -13,16 +13,16 @@ static int64_t shard_heads(int64_t heads, int64_t s)
     return heads >= s ? heads / s : 1;
 }
 
-/* Heads that rank r of the destination size holds and does not hold as rank r of the source size. */
-static int64_t lacking(int64_t heads, int64_t from, int64_t to, int64_t r)
+/* Heads that rank dst of size `to` holds and rank src of size `from` does not; src outside its size holds none. */
+static int64_t lacking(int64_t heads, int64_t from, int64_t src, int64_t to, int64_t dst)
 {
-    const int64_t n[2] = {shard_heads(heads, from), shard_heads(heads, to)}, size[2] = {from, to};
-    int64_t first[2], lacks = 0;
-    if (r >= to) return 0;
-    for (int i = 0; i < 2; i++) first[i] = heads >= size[i] ? r * n[i] : r / (size[i] / heads);
-    for (int64_t h = first[1]; h < first[1] + n[1]; h++)
-        if (r >= from || h < first[0] || h >= first[0] + n[0]) lacks++;
-    return lacks;
+    const int64_t n[2] = {shard_heads(heads, from), shard_heads(heads, to)}, size[2] = {from, to}, rank[2] = {src, dst};
+    int64_t first[2];
+    if (src < 0 || src >= from) return n[1];
+    for (int i = 0; i < 2; i++) first[i] = heads >= size[i] ? rank[i] * n[i] : rank[i] / (size[i] / heads);
+    const int64_t begin = first[0] > first[1] ? first[0] : first[1];
+    const int64_t end = first[0] + n[0] < first[1] + n[1] ? first[0] + n[0] : first[1] + n[1];
+    return n[1] - (end > begin ? end - begin : 0);
 }
 
 /* The pages that chunk after chunk completes: rounds with something to send. */
@@ -122,7 +122,7 @@ static bool of_pages(const kv_vf *v, kv_vf_derived *d, sides *s)
     return true;
 }
 
-static kv_word_set words_of(const kv_vf *v, const kv_vf_derived *d, const sides *s)
+static kv_word_set words_of(const kv_vf *v, const kv_vf_derived *d, const sides *s, bool moves)
 {
     const kv_vf_tp_cell *c = d->cell->point.tp;
     const kv_vf_tp_size *z = &d->tp;
@@ -132,17 +132,76 @@ static kv_word_set words_of(const kv_vf *v, const kv_vf_derived *d, const sides 
     const kv_word_set more =
         (shard_heads(z->heads, z->from) != shard_heads(z->heads, c->to) ? KV_WORD_BIT(KV_WORD_TP_RESHARD) : 0) |
         (c->to > z->heads ? KV_WORD_BIT(KV_WORD_HEAD_REPLICATE) : 0) |
-        (z->from > z->heads ? KV_WORD_BIT(KV_WORD_HEAD_DEDUPE) : 0);
+        (z->from > z->heads ? KV_WORD_BIT(KV_WORD_HEAD_DEDUPE) : 0) | (moves ? KV_WORD_BIT(KV_WORD_PP_RESHARD) : 0);
     if (more != 0) words &= ~KV_WORD_BIT(KV_WORD_VIEW_REINTERPRET);
     return words | more;
 }
 
-/* Frontier, words and images; sizes are those of all shards of a side together. */
-bool kv_vf_tp_derive(const kv_vf *v, kv_vf_derived *d)
+/* ---- pipeline stages ---------------------------------------------------------------------------- */
+
+/* The stage of each layer, from 0; false where the split does not hold every layer of the model once, or some other. */
+static bool stages_of(const kv_vf_split *s, int64_t layers, uint8_t *stage)
+{
+    int64_t named = 0;
+    memset(stage, 0xFF, (size_t)layers);
+    for (int64_t i = 0; s->list == NULL && i < s->stages && s->stages <= layers; i++)
+        for (int64_t l = i * layers / s->stages; l < (i + 1) * layers / s->stages; l++, named++) stage[l] = (uint8_t)i;
+    for (size_t i = 0; i < json_array_size(s->list); i++)
+        for (size_t k = 0; k < json_array_size(json_array_get(s->list, i)); k++, named++) {
+            const int64_t l = json_integer_value(json_array_get(json_array_get(s->list, i), k));
+            if (l >= layers) return false;
+            stage[l] = (uint8_t)i;
+        }
+    return named == layers;
+}
+
+/* Heads that all ranks lack of a layer that goes from stage `from` of one side to stage `to` of the other. */
+static int64_t lacking_between(int64_t heads, int64_t p, int64_t from, int64_t q, int64_t to)
+{
+    int64_t lacks = 0;
+    for (int64_t r = 0; r < q; r++) lacks += lacking(heads, p, to * q + r - from * p, q, r);
+    return lacks;
+}
+
+/* Heads of all layers that travel there and back, and whether a layer changes its stage. False where memory is out or a side
+ * does not hold the layers of the model (*fits). */
+static bool count_stages(kv_vf *v, const kv_vf_derived *d, int64_t travel[2], bool *fits, bool *moves)
+{
+    const kv_vf_tp_cell *c = d->cell->point.tp;
+    const int64_t layers = d->g->layers, heads = d->tp.heads;
+    uint8_t *stage = kv_alloc((size_t)layers, 2);
+    if (stage == NULL) {
+        kv_vf_no_memory(v);
+        return false;
+    }
+    int64_t between[64][64] = {{0}};
+    *fits = stages_of(c->split[0], layers, stage) && stages_of(c->split[1], layers, stage + layers);
+    *moves = false;
+    for (int64_t l = 0; *fits && l < layers; l++) {
+        between[stage[l]][stage[layers + l]]++;
+        *moves = *moves || stage[l] != stage[layers + l];
+    }
+    kv_free(stage);
+    travel[0] = travel[1] = 0;
+    for (int64_t a = 0; a < c->split[0]->stages; a++)
+        for (int64_t b = 0; b < c->split[1]->stages; b++) {
+            if (between[a][b] == 0) continue;
+            travel[0] += between[a][b] * lacking_between(heads, c->from, a, c->to, b);
+            travel[1] += between[a][b] * lacking_between(heads, c->to, b, c->from, a);
+        }
+    return true;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------ */
+
+/* Frontier, words and images; sizes are those of all shards of a side (of one stage) together. */
+bool kv_vf_tp_derive(kv_vf *v, kv_vf_derived *d)
 {
     const kv_vf_tp_cell *c = d->cell->point.tp;
     kv_vf_tp_size *z = &d->tp;
     sides s = {.latent_and_not = false};
+    int64_t travel[2];
+    bool fits = true, moves = false;
     if (c->recipe == KV_VF_RECIPE_COUNT)
         of_layouts(v, d, &s);
     else if (!of_pages(v, d, &s))
@@ -152,29 +211,33 @@ bool kv_vf_tp_derive(const kv_vf *v, kv_vf_derived *d)
     z->whole = s.whole[1];
     const bool shards = d->bound[0].shard && d->bound[1].shard;
     const bool part = shards && c->send == KV_VF_SEND_SHARD && shard_heads(z->heads, c->from) != z->heads;
+    if (shards && c->split[0] != NULL && !count_stages(v, d, travel, &fits, &moves)) return true;
     if (s.latent_and_not)
         d->frontier = KV_FRONTIER_X1;
-    else if (!d->bound[0].exists || !d->bound[1].exists)
+    else if (!d->bound[0].exists || !d->bound[1].exists || !fits)
         d->frontier = KV_FRONTIER_X4;
     else if (part)
         d->frontier = KV_FRONTIER_X2;
     if (d->frontier == KV_FRONTIER_X1 || !shards || part) return !z->whole.too_large;
     if (c->send == KV_VF_SEND_SHARD) z->from = 1;
-    d->words = words_of(v, d, &s);
+    d->words = words_of(v, d, &s, moves);
     if (d->frontier != KV_FRONTIER_NONE) return true;
     size_bound(&d->bound[0], z->from);
     size_bound(&d->bound[1], c->to);
     if (d->bound[0].too_large || d->bound[1].too_large) return false;
-    z->ranks = z->from > c->to ? z->from : c->to;
-    for (int64_t r = 0; r < z->ranks; r++) {
-        z->least[0] += lacking(z->heads, z->from, c->to, r);
-        z->least[1] += lacking(z->heads, c->to, z->from, r);
+    const int64_t ranks[2] = {z->from * (c->split[0] != NULL ? c->split[0]->stages : 1),
+                              c->to * (c->split[1] != NULL ? c->split[1]->stages : 1)};
+    z->ranks = ranks[0] > ranks[1] ? ranks[0] : ranks[1];
+    if (c->split[0] == NULL) {
+        travel[0] = lacking_between(z->heads, z->from, 0, c->to, 0) * d->g->layers;
+        travel[1] = lacking_between(z->heads, c->to, 0, z->from, 0) * d->g->layers;
     }
-    for (int back = 0; back < 2; back++) { /* heads into bytes, of all layers */
-        const int64_t factor[] = {s.rows, s.lanes, s.element, d->g->layers};
+    for (int back = 0; back < 2; back++) { /* heads into bytes */
+        const int64_t factor[] = {s.rows, s.lanes, s.element};
         for (size_t k = 0; k < sizeof factor / sizeof *factor; k++)
-            if (!kv_mul_i64(z->least[back], factor[k], &z->least[back])) return false;
-        if (z->least[back] >= KV_VF_TOO_LARGE) return false;
+            if (!kv_mul_i64(travel[back], factor[k], &travel[back])) return false;
+        if (travel[back] >= KV_VF_TOO_LARGE) return false;
+        z->least[back] = travel[back];
     }
     return true;
 }

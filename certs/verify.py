@@ -37,8 +37,9 @@ VERDICTS = "EXACT_BYTE EXACT_TOKEN NOT_EXACT REFUSED UNPROVEN FAILED".split()
 DID_NOT_RUN = ("REFUSED", "UNPROVEN", "FAILED")
 CODES = ("X1_LATENT_KV", "X2_HEAD_GATHER", "X4_GEOMETRY_UNREPRESENTABLE")
 WORDS = ("axis_permute head_dedupe head_dim_devectorize head_dim_revectorize head_dim_vectorize head_order_transpose "
-         "head_replicate kv_merge kv_move kv_split layer_merge layer_move layer_split page_pad page_remap reblock requantize "
-         "token_devectorize token_revectorize token_vectorize tp_reshard v_axis_permute v_dim_transpose view_reinterpret").split()
+         "head_replicate kv_merge kv_move kv_split layer_merge layer_move layer_split page_pad page_remap pp_reshard reblock "
+         "requantize token_devectorize token_revectorize token_vectorize tp_reshard v_axis_permute v_dim_transpose "
+         "view_reinterpret").split()
 LEMMAS = ("each_element_once index_forward_of_inverse index_inverse_of_forward odometer_is_successor "
           "padding_is_the_complement").split()
 ERROR_CLASSES = ("device", "internal", "io", "memory")
@@ -1193,16 +1194,16 @@ class TpRows:
     """The part of the verifier that docs/tp-rows.md is about."""
 
     def tp_section(self, given):
-        known = ("pairs", "pages", "sizes", "sends", "chunk", "stored")
-        paged = isinstance(given, dict) and "pages" in given
-        section = self.section("tp", given, known, ("sizes",) if paged else ("pairs", "sizes"))
+        known = ("pairs", "pages", "pipeline", "sizes", "sends", "chunk", "stored")
+        paged, staged = ("pages" in given, "pipeline" in given) if isinstance(given, dict) else (False, False)
+        alone = staged and not paged and isinstance(given, dict) and "pairs" not in given  # stages alone
+        needed = () if alone else ("sizes",) if paged or staged else ("pairs", "sizes")
+        section = self.section("tp", given, known, needed)
         whole = sorted(name for name, layout in self.layouts.items() if layout.tp[0] == 1)
         is_whole = lambda name: isinstance(name, str) and name in whole
-        sizes = section.get("sizes")
-        if (not isinstance(sizes, list) or not 1 <= len(sizes) <= 64 or len(set(map(str, sizes))) != len(sizes)
-                or any(kind_of(s) != "n" or not 1 <= s <= 64 for s in sizes)):
-            self.malformed("tp.sizes", "different numbers from 1 to 64", sizes)
-            sizes = []
+        sizes = [] if alone else self.sizes_of(section, "tp.sizes")
+        if alone and "sizes" in section:
+            self.malformed("tp.sizes", "no such key without pairs or pages", section["sizes"])
         sends = self.name_list("tp", section, "sends", SENDS, ("whole",))
         self.chunk = self.number_in("tp", section, "chunk", 16, 1, 1 << 40)
         if "chunk" in section and "chunks" not in sends:
@@ -1211,25 +1212,68 @@ class TpRows:
         if (not isinstance(stored, dict) or "stored" in section and not stored
                 or not all(is_whole(name) for pair in stored.items() for name in pair)):
             self.malformed("tp.stored", "layouts by the names of layouts", stored)
-        pairs = section.get("pairs", [] if paged else None)
-        if paged and "pairs" not in section:
-            pass
-        elif pairs == "all-ordered":
-            pairs = [[s, d] for s in whole for d in whole]
-        elif (not isinstance(pairs, list) or not pairs
-              or any(not isinstance(p, list) or len(p) != 2 or not all(map(is_whole, p)) for p in pairs)
-              or len(set(map(tuple, pairs))) != len(pairs)):
-            self.malformed("tp.pairs", "all-ordered, or pairs of layouts that are no shards, each once", pairs)
-            pairs = []
+        pairs = [] if (paged or staged) and "pairs" not in section else self.pairs_of(section, "tp.pairs", whole)
         pairs = pairs + [[name, name] for name in (self.sealed_pages(section["pages"]) if paged else ())]
         cells = [("%s->%s" % (s, d), {"from": str(p), "send": send, "to": str(q)}) for s, d in pairs for p in sizes
                  for q in sizes for send in sends if (q == 1 < p if send == "shard" else s != d or p != q)]
+        cells += self.pipeline(section["pipeline"], whole) if staged else []
         if len(cells) > 32768:
             self.malformed("tp.pairs", "at most 32768 cells a geometry", len(cells))
             return []
-        if set(sends) != {params["send"] for _, params in cells} and pairs and sizes:
+        if set(sends) - {params["send"] for _, params in cells} and (alone or pairs and sizes):
             self.malformed("tp.sends", "ways that a cell is sent in", sends)
         return sorted(cells, key=lambda cell: (cell[0].encode(), canonical(cell[1])))
+
+    def sizes_of(self, section, where):
+        sizes = section.get("sizes")
+        if (not isinstance(sizes, list) or not 1 <= len(sizes) <= 64 or len(set(map(str, sizes))) != len(sizes)
+                or any(kind_of(s) != "n" or not 1 <= s <= 64 for s in sizes)):
+            self.malformed(where, "different numbers from 1 to 64", sizes)
+            return []
+        return sizes
+
+    def pairs_of(self, section, where, names):
+        pairs = section.get("pairs")
+        if pairs == "all-ordered":
+            return [[s, d] for s in names for d in names]
+        if (not isinstance(pairs, list) or not pairs
+                or any(not isinstance(p, list) or len(p) != 2 or any(not isinstance(n, str) or n not in names for n in p)
+                       for p in pairs) or len(set(map(tuple, pairs))) != len(pairs)):
+            self.malformed(where, "all-ordered, or pairs of layouts that can be named here, each once", pairs)
+            return []
+        return pairs
+
+    def pipeline(self, given, whole):
+        """Cells between pipeline stages."""
+        section = self.section("tp.pipeline", given, ("pairs", "splits", "sizes"), ("pairs", "splits"))
+        sizes = self.sizes_of(section, "tp.pipeline.sizes") if "sizes" in section else [1]
+        pairs = self.pairs_of(section, "tp.pipeline.pairs", [n for n in whole if not self.layouts[n].has("L")])
+        splits = section.get("splits")
+        texts = [canonical(split).decode() for split in splits] if isinstance(splits, list) else []
+        if (not 1 <= len(texts) <= 16 or len(set(texts)) != len(texts)
+                or not all(self.is_split(split, max(sizes, default=1)) for split in splits)):
+            self.malformed("tp.pipeline.splits", "numbers of stages or lists of stages, each once, of at most 64 ranks", splits)
+            return []
+        self.splits = dict(zip(texts, splits))
+        return [("%s->%s" % (s, d), {"from": str(p), "from_stages": a, "send": "whole", "to": str(q), "to_stages": b})
+                for s, d in pairs for p in sizes for q in sizes for a in texts for b in texts if (s, p, a) != (d, q, b)]
+
+    def is_split(self, split, size):
+        if not isinstance(split, list):
+            return kind_of(split) == "n" and 1 <= split * size <= 64
+        if not 1 <= len(split) * size <= 64 or any(not isinstance(stage, list) or not stage for stage in split):
+            return False
+        layers = [layer for stage in split for layer in stage]
+        return (len(layers) <= 512 and all(kind_of(layer) == "n" and layer <= 65535 for layer in layers)
+                and len(set(layers)) == len(layers))
+
+    def stages_at(self, text, layers):
+        """The stage of each layer, and how many there are; None where the split does not hold the layers of the model."""
+        split = self.splits[text]
+        if not isinstance(split, list):
+            split = [list(range(i * layers // split, (i + 1) * layers // split)) for i in range(split)] if split <= layers else []
+        stages = {layer: i for i, stage in enumerate(split) for layer in stage}
+        return (stages, len(split)) if set(stages) == set(range(layers)) else None
 
     def sealed_pages(self, pages):
         """Sides of sealed pages of the codec."""
@@ -1292,9 +1336,14 @@ class TpRows:
         exist = [shard.held is not None for shard in shards]
         # the heads that each rank of each size holds
         held = [[set(range(r * heads // s, max((r + 1) * heads // s, r * heads // s + 1))) for r in range(s)] for s in sizes]
+        stages = [({0: 0}, 1)] * 2  # of one stage, all layers are there
+        if "from_stages" in params:
+            stages = [self.stages_at(params[key], g.layers) for key in ("from_stages", "to_stages")]
+            cell.reference += (params["to_stages"],)
+        fit = None not in stages
         if cell.code is not None:
             pass
-        elif not (shards[0].exists and shards[1].exists):
+        elif not (shards[0].exists and shards[1].exists and fit):
             cell.code = "X4_GEOMETRY_UNREPRESENTABLE"
         elif one and len(held[0][0]) != heads:
             cell.code = "X2_HEAD_GATHER"
@@ -1304,17 +1353,27 @@ class TpRows:
         if one:
             sizes[0], held[0] = 1, held[0][:1]
         more = {word for word, holds in (("tp_reshard", len(held[0][0]) != len(held[1][0])), ("head_replicate", sizes[1] > heads),
-                                         ("head_dedupe", sizes[0] > heads)) if holds}
+                                         ("head_dedupe", sizes[0] > heads),
+                                         ("pp_reshard", fit and stages[0][0] != stages[1][0])) if holds}
         cell.words = sorted(set(words) - ({"view_reinterpret"} if more else set()) | more)
         if cell.code is not None:
             return
         for shard, size in zip(shards, sizes):
             shard.native, shard.elements = shard.native * size, shard.elements * size
             cell.too_large |= shard.too_large or shard.native > INT_LIMIT
-        cell.a, cell.b, cell.ranks = shards[0], shards[1], max(sizes)
-        head *= g.layers * min(shard.bytes for shard in shards)
-        lacking = lambda src, dst: sum(len(has - (src[r] if r < len(src) else set())) for r, has in enumerate(dst))
-        cell.least = head * lacking(held[0], held[1]), head * lacking(held[1], held[0])
+        cell.a, cell.b, cell.ranks = shards[0], shards[1], max(size * n for size, (_, n) in zip(sizes, stages))
+        head *= min(shard.bytes for shard in shards) * (1 if "from_stages" in params else g.layers)
+
+        def lacking(there, back):
+            """Heads that travel, by layer: rank r of stage i is rank i x size + r."""
+            (of, size), (at, wants) = (stages[there][0], len(held[there])), (stages[back][0], held[back])
+            total = 0
+            for (i, k), layers in collections.Counter((of[layer], at[layer]) for layer in of).items():
+                source = {i * size + r: has for r, has in enumerate(held[there])}
+                total += layers * sum(len(has - source.get(k * len(wants) + r, set())) for r, has in enumerate(wants))
+            return total
+
+        cell.least = head * lacking(0, 1), head * lacking(1, 0)
         cell.too_large |= max(cell.least) >= INT_LIMIT
 
     def chunk_rounds(self, tokens, block):
@@ -2201,7 +2260,8 @@ EXPECT_FILTERS = {
         "payload": lambda v: text_like("[0-9A-Za-z._:-]{1,80}", v), "cell": lambda v: text_like("[0-9A-Za-z._:-]{1,80}", v),
         "stream": lambda v: v in ("k", "v"), "bits": lambda v: v in ("1", "2", "3", "4"),
         "seed": lambda v: text_like("0|[1-9][0-9]{0,15}", v), "send": lambda v: v in ("chunks", "layers", "shard", "whole"),
-        "from": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v), "to": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v)},
+        "from": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v), "to": lambda v: text_like("[1-9]|[1-5][0-9]|6[0-4]", v),
+        "from_stages": lambda v: text_like("[][0-9,]{1,4096}", v), "to_stages": lambda v: text_like("[][0-9,]{1,4096}", v)},
     "waiver": {"reason": lambda v: isinstance(v, str) and v != "", "until": lambda v: isinstance(v, str) and is_day(v)},
 }
 

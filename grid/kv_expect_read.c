@@ -123,6 +123,13 @@ static bool is_ranks(const char *s)
     return is_decimal(s) && kv_parse_i64(s, 1, KV_SHARD_SIZE_MAX, &n);
 }
 
+/* A split over pipeline stages as rows have it: "2", "[[0,3],[1,2]]". */
+static bool is_split(const char *s)
+{
+    const size_t n = strspn(s, "0123456789,[]");
+    return n > 0 && n <= 4096 && s[n] == '\0';
+}
+
 static bool is_name(const char *s)
 {
     const size_t n = strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:-");
@@ -142,6 +149,8 @@ static const struct {
     {"from", "\"1\" to \"64\"", is_ranks},
     {"send", "chunks, layers, shard or whole", is_send},
     {"to", "\"1\" to \"64\"", is_ranks},
+    {"from_stages", "a split over stages as a text", is_split},
+    {"to_stages", "a split over stages as a text", is_split},
 };
 #define N_PARAMS (sizeof params / sizeof params[0])
 

@@ -75,6 +75,8 @@ static const column columns[] = {
     {"from", "params", NULL, "from"},
     {"send", "params", NULL, "send"},
     {"to", "params", NULL, "to"},
+    {"from_stages", "params", NULL, "from_stages"},
+    {"to_stages", "params", NULL, "to_stages"},
     {"ranks", "proof", NULL, "ranks"},
     {"rounds", "proof", NULL, "rounds"},
     {"wire_bytes", "proof", NULL, "wire_bytes"},

@@ -49,9 +49,12 @@ typedef struct {
     bool one;      /* a shard alone that is not the whole: X2 */
     /* of sealed pages */
     kv_sealed_shape shape;
-    kv_geometry paged;           /* as what is moved */
-    kv_tp_content content;       /* without what a rank has of its own */
-    char absent[KV_REASON_TEXT]; /* why there are none at this geometry, or "" */
+    kv_geometry paged;     /* as what is moved */
+    kv_tp_content content; /* without what a rank has of its own */
+    /* of pipeline stages */
+    kv_tp_stage *stage[2];
+    int64_t *ids[2];
+    char absent[KV_REASON_TEXT]; /* why a side does not exist at this geometry, with its name, or "" */
 } move;                          /* points into itself */
 
 static const kv_layout *stored_of(const kv_campaign *c, int32_t layout)
@@ -104,13 +107,20 @@ static void set_layouts(move *m)
                            .hash = &blake2b};
 }
 
+static void set_absent(move *m, int side, const char *reason)
+{
+    snprintf(m->absent, sizeof m->absent, "%.60s: %.240s", m->name[side], reason);
+}
+
 /* Sealed pages: bytes, without tails. */
 static kv_rc set_pages(move *m, kv_err *err)
 {
     const kv_campaign *c = m->c;
-    const kv_rc rc = kv_sealed_shape_of((kv_store_method)m->p->recipe, c->tp.block, m->g, &m->shape, m->absent, err);
+    char reason[KV_REASON_TEXT];
+    const kv_rc rc = kv_sealed_shape_of((kv_store_method)m->p->recipe, c->tp.block, m->g, &m->shape, reason, err);
     int64_t bytes = 0;
-    if (rc != KV_OK || m->absent[0] != '\0') return rc;
+    if (rc == KV_OK && reason[0] != '\0') set_absent(m, 0, reason);
+    if (rc != KV_OK || reason[0] != '\0') return rc;
     if (!kv_mul_i64(m->shape.blocks * m->g->kv_heads, m->shape.slot[0] + m->shape.slot[1], &bytes) ||
         !kv_mul_i64(bytes, m->g->layers, &bytes) || bytes >= PAGES_MOST)
         return KV_FAIL(err, KV_EFORMAT, "%s: more than 2^47 bytes of sealed pages; make the geometry smaller",
@@ -126,6 +136,28 @@ static kv_rc set_pages(move *m, kv_err *err)
     return KV_OK;
 }
 
+static kv_rc set_stages(move *m, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    for (int i = 0; rc == KV_OK && m->p->split[0] != NULL && m->absent[0] == '\0' && i < 2; i++) {
+        char reason[KV_REASON_TEXT];
+        rc = kv_shard_split_bind(m->p->split[i], m->g->layers, &m->stage[i], &m->ids[i], reason, err);
+        if (rc == KV_OK && reason[0] != '\0') set_absent(m, i, reason);
+        m->spec.stage[i] = m->stage[i];
+        m->spec.n_stages[i] = (size_t)m->p->split[i]->stages;
+    }
+    return rc;
+}
+
+static void free_move(move *m)
+{
+    kv_free(m->chunk);
+    for (int i = 0; i < 2; i++) {
+        kv_free(m->stage[i]);
+        kv_free(m->ids[i]);
+    }
+}
+
 static kv_rc make_move(const kv_campaign *c, const kv_shard_point *p, const kv_geometry *g, move *m, kv_err *err)
 {
     kv_rc rc = KV_OK;
@@ -135,6 +167,7 @@ static kv_rc make_move(const kv_campaign *c, const kv_shard_point *p, const kv_g
         rc = set_pages(m, err);
     else
         set_layouts(m);
+    if (rc == KV_OK) rc = set_stages(m, err);
     if (rc != KV_OK || m->absent[0] != '\0') return rc;
     if (p->send == KV_SHARD_LAYERS) m->spec.send = KV_TP_SEND_LAYERS;
     return p->send == KV_SHARD_CHUNKS ? make_chunks(m, err) : KV_OK;
@@ -143,14 +176,20 @@ static kv_rc make_move(const kv_campaign *c, const kv_shard_point *p, const kv_g
 /* Whether the move exists. A shard alone that is the whole moves on one rank; else *m becomes one that shows why not. */
 static kv_rc examine(move *m, kv_tp_result *found, kv_err *err)
 {
+    kv_rc rc = KV_OK;
+    if (m->absent[0] != '\0' && m->side[0] != NULL) { /* stages come last: without them, is there something else? */
+        m->spec.stage[0] = m->spec.stage[1] = NULL;
+        rc = kv_tp_examine(&m->spec, found, err);
+        if (rc != KV_OK || found->refused) return rc;
+    }
     if (m->absent[0] != '\0') {
         memset(found, 0, sizeof *found);
         found->refused = true;
         found->frontier = (int32_t)KV_X4_GEOMETRY_UNREPRESENTABLE;
-        snprintf(found->reason, sizeof found->reason, "%.60s: %.240s", m->name[0], m->absent);
+        memcpy(found->reason, m->absent, sizeof found->reason);
         return KV_OK;
     }
-    kv_rc rc = kv_tp_examine(&m->spec, found, err);
+    rc = kv_tp_examine(&m->spec, found, err);
     if (rc != KV_OK || found->refused || m->p->send != KV_SHARD_ONE) return rc;
     m->one = kv_tp_shard_heads(m->heads, m->p->from) != m->heads;
     m->spec.tp[0] = 1;
@@ -170,6 +209,8 @@ static uint32_t words_of(const move *m)
     if (kv_tp_shard_heads(m->heads, p) != kv_tp_shard_heads(m->heads, q)) more |= (uint32_t)1 << KV_W_TP_RESHARD;
     if (q > m->heads) more |= (uint32_t)1 << KV_W_HEAD_REPLICATE;
     if (p > m->heads) more |= (uint32_t)1 << KV_W_HEAD_DEDUPE;
+    if (m->p->split[0] != NULL && kv_shard_split_differ(m->p->split[0], m->p->split[1], m->g->layers))
+        more |= (uint32_t)1 << KV_W_PP_RESHARD;
     return (more != 0 ? words & ~view : words) | more;
 }
 
@@ -312,7 +353,7 @@ kv_rc kv_shard_cell_run(kv_runner *r, const kv_campaign *c, const kv_shard_point
     KV_TRY(rc, out, kv_tp_play((int32_t)found.ranks, PLAY_TIMEOUT_S, play_rank, &y, err));
     take_result(&m, &found, row);
 out:
-    kv_free(m.chunk);
+    free_move(&m);
     return rc;
 }
 
@@ -360,7 +401,7 @@ kv_rc kv_shard_cell_group(kv_runner *r, const kv_campaign *c, int64_t cell, kv_t
         rc = made;
     }
     if (rc == KV_OK) take_result(&m, &found, row);
-    kv_free(m.chunk);
+    free_move(&m);
     if (rc == KV_OK) return KV_OK;
     if (t->broken) return KV_FAIL(err, rc, "%s", why.text);
     fail(t, rc, &why, row);
@@ -379,7 +420,7 @@ kv_rc kv_shard_cell_ranks(const kv_campaign *c, int64_t cell, int64_t *out, kv_e
     kv_rc rc = make_move(c, p, &c->geometries[at->geometry], &m, err);
     if (rc == KV_OK) rc = examine(&m, &found, err);
     if (rc == KV_OK && !found.refused) *out = found.ranks;
-    kv_free(m.chunk);
+    free_move(&m);
     return rc;
 }
 
@@ -440,6 +481,6 @@ kv_rc kv_shard_cell_plan(const kv_campaign *c, const kv_shard_point *p, const kv
     out->moved_bytes = moved < 9e18 ? (int64_t)moved : INT64_MAX;
     out->cost = ns < 9e18 ? (uint64_t)ns : (uint64_t)9e18;
 out:
-    kv_free(m.chunk);
+    free_move(&m);
     return rc;
 }

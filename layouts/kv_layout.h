@@ -122,6 +122,7 @@ typedef enum {
     KV_W_LAYER_SPLIT,
     KV_W_PAGE_PAD,
     KV_W_PAGE_REMAP, /* of sealed pages; no two layouts have it */
+    KV_W_PP_RESHARD, /* of layers on pipeline stages; no pair of layouts has it */
     KV_W_REBLOCK,
     KV_W_REQUANTIZE,
     KV_W_TOKEN_DEVECTORIZE,

@@ -33,6 +33,7 @@ const char *kv_layout_word_name(kv_layout_word w)
                                                   "layer_split",
                                                   "page_pad",
                                                   "page_remap",
+                                                  "pp_reshard",
                                                   "reblock",
                                                   "requantize",
                                                   "token_devectorize",

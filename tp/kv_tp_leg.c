@@ -46,19 +46,19 @@ static int64_t parcel_bytes(const kv_tp_work *w, const kv_tp_parcel *p, const kv
     return p->heads * r->layers * r->tokens * w->row_bytes;
 }
 
-/* What the header of a parcel must say, its checksum aside. */
-static kv_tp_header header_of(const kv_tp_work *w, int from, const kv_tp_parcel *p, const kv_tp_round *r)
+/* What the header of a parcel must say, its checksum aside. layer: as the side that asks has it. */
+static kv_tp_header header_of(const kv_tp_work *w, int from, int64_t layer, const kv_tp_parcel *p, const kv_tp_round *r)
 {
     kv_tp_header h;
     memset(&h, 0, sizeof h);
     h.from = p->from;
     h.to = p->to;
-    h.shard = p->from;
+    h.shard = p->from - w->plan[from].first[0];
     h.size = w->s->tp[from];
     h.total_heads = w->plan[from].heads;
     h.first_head = p->first;
     h.heads = p->heads;
-    h.layer = w->first_layer + r->layer;
+    h.layer = layer + r->layer;
     h.layers = r->layers;
     h.token = r->token;
     h.tokens = r->tokens;
@@ -140,7 +140,7 @@ static void write_note(kv_tp_work *w, int from, const kv_tp_round *r, note *n)
     for (size_t i = 0; i < plan->n; i++) {
         const kv_tp_parcel *p = &plan->parcel[i];
         if (p->from != w->t->rank || parcel_bytes(w, p, r) == 0) continue;
-        n->header[p->to] = header_of(w, from, p, r);
+        n->header[p->to] = header_of(w, from, w->side[from].layer, p, r);
         KV_TP_DO(w, parcel_sum(&w->side[from], p, r, &n->header[p->to].sum, &w->err));
         kv_tp_header_seal(&n->header[p->to]);
     }
@@ -166,7 +166,7 @@ static kv_rc check_headers(const kv_tp_work *w, int from, const kv_tp_round *r, 
     for (size_t i = 0; i < plan->n; i++) {
         const kv_tp_parcel *p = &plan->parcel[i];
         if (parcel_bytes(w, p, r) == 0) continue;
-        const kv_tp_header want = header_of(w, from, p, r);
+        const kv_tp_header want = header_of(w, from, w->side[1 - from].layer, p, r);
         const kv_rc rc = kv_tp_header_check(&note_of(w, p->from)->header[p->to], &want, w->t->world, err);
         if (rc != KV_OK) return rc;
         planned++;
@@ -191,7 +191,9 @@ static kv_rc tell(kv_tp_work *w, int from, const kv_tp_round *r, kv_err *err)
     KV_TRY(rc, out, kv_tp_share(w->t, mine, (int64_t)note_bytes(w), w->notes, err));
     KV_TRY(rc, out, check_outcomes(w, err));
     if (kv_tp_shard_copies(w->plan[from].heads, w->plan[from].p) > 1)
-        KV_TRY(rc, out, kv_tp_copies_check(w, from, note_of(w, 0)->copy, note_bytes(w), "before they are sent", err));
+        KV_TRY(rc, out,
+               kv_tp_copies_check(w, from, w->side[from].first, note_of(w, 0)->copy, note_bytes(w),
+                                  "before they are sent", err));
     KV_TRY(rc, out, check_headers(w, from, r, err));
 out:
     if (!w->t->lost_buffers) kv_free(mine);

@@ -19,7 +19,7 @@ static kv_payload payload_of(const kv_tp_work *w, const kv_tp_side *side, int32_
                     .tokens = g->tokens,
                     .kv_heads = g->kv_heads,
                     .lanes = {g->head_dim, g->head_dim_v},
-                    .first_layer = w->first_layer,
+                    .first_layer = side->layer,
                     .first_head = side->ix.first_head,
                     .kind = kind,
                     .element = (int32_t)g->element};
@@ -58,6 +58,11 @@ static uint64_t fingerprint(const kv_tp_spec *s, const kv_tp_result *found)
         if (kv_tp_bind(s, i, 0, false, found->unit_layers, &ix, &state, reason, NULL) == KV_OK && state == KV_BIND_OK)
             h = kv_tp_fnv(h, &ix, sizeof ix);
     }
+    for (int i = 0; i < 2; i++)
+        for (size_t k = 0; s->stage[i] != NULL && k < s->n_stages[i]; k++) {
+            h = kv_tp_fnv(h, &k, sizeof k);
+            h = kv_tp_fnv(h, s->stage[i][k].layer, s->stage[i][k].n * sizeof *s->stage[i][k].layer);
+        }
     return s->n_chunks > 0 ? kv_tp_fnv(h, s->chunk, s->n_chunks * sizeof *s->chunk) : h;
 }
 
@@ -69,8 +74,8 @@ static kv_rc claim(const kv_tp_spec *s, const kv_tp_result *found, kv_rc rc, kv_
     memset(&mine, 0, sizeof mine);
     mine.rank = t->rank;
     for (int i = 0; i < 2; i++) {
-        mine.shard[i] = t->rank < s->tp[i] ? t->rank : -1;
-        mine.size[i] = s->tp[i];
+        mine.shard[i] = t->rank < kv_tp_side_ranks(s, i) ? t->rank : -1;
+        mine.size[i] = kv_tp_side_ranks(s, i);
     }
     mine.total_heads = kv_tp_split_heads(s);
     mine.what = fingerprint(s, found);
@@ -90,7 +95,7 @@ static void probe(kv_tp_work *w, kv_tp_tally *y)
         kv_probe_result p = {0};
         const kv_tp_side *side = &w->side[i];
         y->bijective[i] = 1;
-        if (!side->here) continue;
+        if (!side->has) continue;
         KV_TP_DO(w, OPS->probe(DEV, &side->stored, &p, &w->err));
         y->checked[i] = p.checked;
         y->total[i] = side->stored.native;
@@ -109,7 +114,7 @@ static void build_image(kv_tp_work *w, const kv_tp_side *side, kv_image *image, 
     const kv_payload p = payload_of(w, side, kind);
     KV_TP_DO(w, OPS->poison(DEV, image, kv_index_bytes(&side->ix), w->poison++, &w->err));
     if (kind == KV_PAYLOAD_CONTENT)
-        KV_TP_DO(w, kv_tp_content_build(w, &side->ix, image));
+        KV_TP_DO(w, kv_tp_content_build(w, side, image));
     else
         KV_TP_DO(w, OPS->build(DEV, image, &side->stored, &p, via, pad, &w->err));
 }
@@ -135,7 +140,8 @@ static kv_rc counted_leg(kv_tp_work *w, int from, kv_image *into, bool *whole, b
 {
     const int64_t sent = w->t->sent_bytes, received = w->t->received_bytes;
     const int64_t least = w->unit * w->s->g->tokens * w->row_bytes *
-                          kv_tp_shard_lacks(w->plan[from].heads, w->s->tp[from], w->s->tp[1 - from], w->t->rank);
+                          kv_tp_shard_lacks_as(w->plan->heads, w->s->tp[from], w->t->rank - w->side[from].first,
+                                               w->s->tp[1 - from], w->t->rank - w->side[1 - from].first);
     const kv_rc rc = kv_tp_leg(w, from, into, whole, err);
     if (rc != KV_OK) return rc;
     if (w->t->received_bytes - received != least) y->minimal = 0;
@@ -171,11 +177,14 @@ out:
 static kv_rc move_all(kv_tp_work *w, kv_tp_tally *y, kv_err *err)
 {
     kv_rc rc = KV_OK;
-    for (w->first_layer = 0; w->first_layer < w->s->g->layers; w->first_layer += w->unit) {
+    for (int64_t layer = 0; layer < w->s->g->layers; layer += w->unit) {
         kv_diffset_result diff = {0};
+        kv_tp_at_layer(w, layer);
         for (int32_t k = 0; k < w->s->payloads; k++) KV_TRY(rc, out, move_payload(w, k, y, err));
-        if (w->s->content != NULL && w->side[1].here) /* the last payload: it lies there still */
-            KV_TP_DO(w, kv_tp_content_decode(w, &w->side[1].ix, w->side[1].image));
+        if (w->s->content != NULL && w->side[1].here) { /* the last payload: it lies there still */
+            KV_TP_DO(w, kv_tp_content_decode(w, &w->side[1]));
+            w->decoded = true;
+        }
         if (w->side[0].here) KV_TP_DO(w, OPS->diffset_take(DEV, w->diffs, &diff, &w->err));
         y->diff += diff.differing;
         y->outside = y->outside || diff.outside_padding != 0;
@@ -198,12 +207,11 @@ static void digest_layer(const kv_tp_hash *h, kv_tp_hash_state *state, const kv_
 static void decode_unit(kv_tp_work *w, kv_tp_hash_state state[2], kv_tp_tally *y)
 {
     const kv_tp_side *b = &w->side[1];
-    const int64_t first = w->first_layer;
+    const int64_t first = b->layer;
     for (int64_t l = 0; l < w->unit; l++) {
         kv_decode_result got = {0}, want = {0};
-        w->first_layer = first + l; /* the reference decodes one layer */
-        const kv_payload p = payload_of(w, b, KV_PAYLOAD_TOKENS);
-        w->first_layer = first;
+        kv_payload p = payload_of(w, b, KV_PAYLOAD_TOKENS);
+        p.first_layer = first + l; /* the reference decodes one layer */
         KV_TP_DO(w, OPS->decode(DEV, &b->stored, b->image, l, w->s->seed, first + l, w->third, &got, &w->err));
         KV_TP_DO(w, OPS->decode_reference(DEV, &b->stored, &p, w->s->seed, first + l, w->third, &want, &w->err));
         y->tokens = y->tokens && memcmp(got.tokens, want.tokens, sizeof got.tokens) == 0;
@@ -244,7 +252,7 @@ static void take_decode(kv_tp_work *w, kv_tp_tally *y)
 {
     int32_t tokens[2][KV_DECODE_STEPS];
     uint8_t digest[2][KV_TP_DIGEST_BYTES];
-    if (!w->side[1].here || w->rc != KV_OK) return;
+    if (!w->decoded || w->rc != KV_OK) return;
     w->s->content->finish(w->s->content->ctx, tokens, digest);
     y->tokens = memcmp(tokens[0], tokens[1], sizeof tokens[0]) == 0;
     memcpy(y->decoded, tokens[0], sizeof y->decoded);
@@ -258,8 +266,9 @@ static kv_rc decode_all(kv_tp_work *w, bool converts, kv_tp_tally *y, kv_err *er
     kv_tp_hash_state state[2];
     kv_rc rc = KV_OK;
     for (int i = 0; i < 2; i++) w->hash->begin(&state[i]);
-    for (w->first_layer = 0; w->first_layer < w->s->g->layers; w->first_layer += w->unit) {
+    for (int64_t layer = 0; layer < w->s->g->layers; layer += w->unit) {
         bool whole = true;
+        kv_tp_at_layer(w, layer);
         build_source(w, KV_PAYLOAD_TOKENS);
         KV_TRY(rc, out, counted_leg(w, 0, w->side[1].image, &whole, false, y, err));
         y->forward = y->forward && whole; /* as with payloads: what writes outside reproduces nothing */

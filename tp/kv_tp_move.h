@@ -57,13 +57,17 @@ typedef struct {
 } kv_tp_content;
 
 typedef struct {
-    kv_tp_transport *transport; /* a group of kv_tp_group_ranks(p, q) ranks; emulated cells use `local` ones */
+    kv_tp_transport *transport; /* a group of as many ranks as kv_tp_examine says; emulated cells use `local` ones */
     kv_device *device;
     const kv_layout *layout[2]; /* source, destination; of tp size 1 */
     const kv_layout *stored[2]; /* what the bytes of a side really are; NULL: as declared (case d2) */
     const kv_tp_content
         *content;  /* pages of bytes in place of both layouts; NULL: layouts. Its bytes are the last payload */
     int64_t tp[2]; /* p, q */
+    /* Pipeline stages of a side: stage i holds its layers on ranks i tp ... (i+1) tp - 1. NULL on both sides: one stage with
+     * all layers. With stages a unit is one layer, and layouts keep no layer axis (KV_EINVAL). */
+    const kv_tp_stage *stage[2];
+    size_t n_stages[2];
     const kv_geometry *g;
     uint64_t seed;
     uint32_t stale, fill[2]; /* bits of the source's tail, and of the tails that a move fills: on the source side after
@@ -87,7 +91,7 @@ enum { KV_TP_FALSE = 0, KV_TP_TRUE = 1, KV_TP_NULL = 2 };
 enum { KV_TP_FORWARD, KV_TP_IDENTICAL, KV_TP_DIFF_IS_PADDING, KV_TP_TOKENS, KV_TP_OBS };
 
 /* What was found, the same on every rank of the group and for every transport. Counts are sums over the shards of a
- * side, copies included: each is a native space of its own. */
+ * side (of one stage), copies included: each is a native space of its own. */
 typedef struct {
     bool refused;     /* no such move exists: frontier and reason say why, all else is 0 and the observations null */
     int32_t frontier; /* kv_layout_frontier */
@@ -103,7 +107,7 @@ typedef struct {
     int32_t converts, values_preserved, finite;
     int64_t worst_ppm;
     int32_t decoded[KV_DECODE_STEPS], reference[KV_DECODE_STEPS]; /* layer 0, destination shard 0 */
-    /* All logits of all layers: of the shard where there is one, else the hash of the shards' digests in order. */
+    /* All logits of all layers: of the rank where a side has one, else the hash of the ranks' digests in order. */
     uint8_t logits_digest[KV_TP_DIGEST_BYTES], reference_digest[KV_TP_DIGEST_BYTES];
     /* One payload, all units: bytes that each rank was handed by others on the way there and back, counted by the
      * transport, and the least that can be (heads it lacks, in the narrower of the two element types). */
@@ -111,6 +115,7 @@ typedef struct {
     int64_t sent_total[2], least_total[2];
     int32_t minimal;         /* received equals least on every rank, both ways */
     int64_t rounds;          /* that a unit was sent in, on the way there */
+    int64_t moved;           /* layers that another stage holds on the destination side; 0 without stages */
     int64_t copies_compared; /* replicated shards whose digest was held against that of another rank */
 } kv_tp_result;
 
@@ -122,7 +127,7 @@ kv_rc kv_tp_examine(const kv_tp_spec *s, kv_tp_result *out, kv_err *err) KV_MUST
  *   KV_EFORMAT  refused bytes: claims, headers, checksums, copies that disagree (the text names the ranks)
  *   KV_EPEER    another rank failed (named), KV_ETIME a rank is missing (named): the transport is broken
  *   KV_ENOMEM, KV_EDEVICE, KV_EINVAL  here
- * A group larger than max(p, q) is KV_EINVAL. A refused move is KV_OK with out->refused. */
+ * A group of another size than found.ranks is KV_EINVAL. A refused move is KV_OK with out->refused. */
 kv_rc kv_tp_move(const kv_tp_spec *s, kv_tp_result *out, kv_err *err) KV_MUST_USE;
 
 /* ---- the head-gather frontier, shown ----------------------------------------------------- */
@@ -145,29 +150,6 @@ kv_rc kv_tp_witness_show(kv_device *dev, const kv_layout *shard, int64_t size, i
 /* The same for pages of bytes (kv_tp_content) of geometry g, called `name`. */
 kv_rc kv_tp_witness_pages(kv_device *dev, const char *name, int64_t size, int64_t rank, const kv_geometry *g,
                           uint64_t seed, kv_tp_witness *out, kv_err *err) KV_MUST_USE;
-
-/* ---- pipeline stages --------------------------------------------------------------------- */
-
-typedef struct {
-    kv_tp_transport *transport; /* a group of max(n_src, n_dst) ranks; stage i is rank i */
-    kv_device *device;
-    const kv_layout *layout[2]; /* without a layer axis (KV_EINVAL), of tp size 1 */
-    const kv_geometry *g;
-    uint64_t seed;
-    uint32_t stale, fill;
-    const kv_tp_stage *stage[2];
-    size_t n[2];
-} kv_tp_pipe_spec;
-
-typedef struct {
-    int64_t layers, moved; /* moved: of them, those that changed rank */
-    int64_t sent_bytes, least_bytes;
-    int32_t forward; /* every layer arrived as the destination would have built it, under its own id */
-} kv_tp_pipe_result;
-
-/* Moves each layer from its source stage to its destination stage. Collective; errors as kv_tp_move, and KV_EINVAL
- * where the stages cannot be paired. */
-kv_rc kv_tp_pipe(const kv_tp_pipe_spec *s, kv_tp_pipe_result *out, kv_err *err) KV_MUST_USE;
 
 /* ---- speed ------------------------------------------------------------------------------- */
 

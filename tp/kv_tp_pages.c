@@ -47,26 +47,26 @@ kv_rc kv_tp_pages_index(const char *name, const kv_geometry *g, int64_t size, in
     return KV_OK;
 }
 
-kv_rc kv_tp_content_build(kv_tp_work *w, const kv_index *ix, kv_image *image)
+kv_rc kv_tp_content_build(kv_tp_work *w, const kv_tp_side *side, kv_image *image)
 {
     const kv_tp_content *c = w->s->content;
-    const int64_t bytes = kv_index_bytes(ix);
+    const int64_t bytes = kv_index_bytes(&side->ix);
     uint8_t *host = kv_alloc_image((size_t)bytes);
     if (host == NULL) return KV_FAIL(&w->err, KV_ENOMEM, "no memory for %" PRId64 " bytes of pages", bytes);
-    kv_rc rc = c->build(c->ctx, ix, w->first_layer, host, &w->err);
+    kv_rc rc = c->build(c->ctx, &side->ix, side->layer, host, &w->err);
     if (rc == KV_OK) rc = KV_TP_OPS(w)->write(w->s->device, image, host, bytes, &w->err);
     kv_free(host);
     return rc;
 }
 
-kv_rc kv_tp_content_decode(kv_tp_work *w, const kv_index *ix, const kv_image *image)
+kv_rc kv_tp_content_decode(kv_tp_work *w, const kv_tp_side *side)
 {
     const kv_tp_content *c = w->s->content;
-    const int64_t bytes = kv_index_bytes(ix);
+    const int64_t bytes = kv_index_bytes(&side->ix);
     uint8_t *host = kv_alloc_image((size_t)bytes);
     if (host == NULL) return KV_FAIL(&w->err, KV_ENOMEM, "no memory for %" PRId64 " bytes of pages", bytes);
-    kv_rc rc = KV_TP_OPS(w)->read(w->s->device, image, host, &w->err);
-    if (rc == KV_OK) rc = c->decode(c->ctx, ix, w->first_layer, host, &w->err);
+    kv_rc rc = KV_TP_OPS(w)->read(w->s->device, side->image, host, &w->err);
+    if (rc == KV_OK) rc = c->decode(c->ctx, &side->ix, side->layer, host, &w->err);
     kv_free(host);
     return rc;
 }

@@ -30,12 +30,12 @@ static kv_rc add(kv_tp_plan *plan, size_t *room, kv_tp_parcel p, kv_err *err)
 /* What destination rank `to` receives. taken[h]: how many receivers head h had so far. */
 static kv_rc plan_rank(kv_tp_plan *plan, size_t *room, int64_t to, int64_t *taken, kv_err *err)
 {
-    const int64_t H = plan->heads, copies = kv_tp_shard_copies(H, plan->p);
+    const int64_t H = plan->heads, copies = kv_tp_shard_copies(H, plan->p), rank = plan->first[1] + to;
     const int64_t first = kv_tp_shard_first(H, plan->q, to), end = first + kv_tp_shard_heads(H, plan->q);
     for (int64_t h = first; h < end; h++) {
-        if (kv_tp_shard_holds(H, plan->p, to, h)) continue;
-        const int64_t from = kv_tp_shard_holder(H, plan->p, h) + taken[h]++ % copies;
-        const kv_rc rc = add(plan, room, (kv_tp_parcel){(int32_t)from, (int32_t)to, h, 1}, err);
+        if (kv_tp_shard_holds(H, plan->p, rank - plan->first[0], h)) continue;
+        const int64_t from = plan->first[0] + kv_tp_shard_holder(H, plan->p, h) + taken[h]++ % copies;
+        const kv_rc rc = add(plan, room, (kv_tp_parcel){(int32_t)from, (int32_t)rank, h, 1}, err);
         if (rc != KV_OK) return rc;
     }
     return KV_OK;
@@ -55,7 +55,13 @@ static kv_rc check_size(int64_t heads, int64_t size, const char *side, kv_err *e
 
 kv_rc kv_tp_plan_new(int64_t heads, int64_t p, int64_t q, kv_tp_plan *out, kv_err *err)
 {
-    kv_tp_plan plan = {.heads = heads, .p = p, .q = q};
+    static const int64_t zero[2] = {0, 0};
+    return kv_tp_plan_between(heads, p, q, zero, out, err);
+}
+
+kv_rc kv_tp_plan_between(int64_t heads, int64_t p, int64_t q, const int64_t first[2], kv_tp_plan *out, kv_err *err)
+{
+    kv_tp_plan plan = {.heads = heads, .p = p, .q = q, .first = {first[0], first[1]}};
     size_t room = 0;
     int64_t *taken = NULL;
     kv_rc rc = KV_OK;

@@ -21,12 +21,16 @@ typedef struct {
 /* Initialise with {0}; free with kv_tp_plan_free. Parcels are sorted by (to, first). */
 typedef struct {
     int64_t heads, p, q; /* heads of the whole model; a latent cache has 1 */
+    int64_t first[2];    /* rank that holds source shard 0, destination shard 0 */
     kv_tp_parcel *parcel;
     size_t n;
 } kv_tp_plan;
 
 /* KV_EINVAL (with the numbers) where the shards of p or q do not exist. */
 kv_rc kv_tp_plan_new(int64_t heads, int64_t p, int64_t q, kv_tp_plan *out, kv_err *err) KV_MUST_USE;
+/* Source shard r lives on rank first[0] + r, destination shard r on rank first[1] + r: of two pipeline stages. */
+kv_rc kv_tp_plan_between(int64_t heads, int64_t p, int64_t q, const int64_t first[2], kv_tp_plan *out, kv_err *err)
+    KV_MUST_USE;
 void kv_tp_plan_free(kv_tp_plan *p);
 
 /* ---- how a unit is cut for sending ------------------------------------------------------- */
@@ -52,16 +56,16 @@ kv_rc kv_tp_rounds_new(kv_tp_send send, int64_t layers, int64_t tokens, int64_t 
 
 /* ---- pipeline stages --------------------------------------------------------------------- */
 
-/* The layers a stage holds, by their ids in the model, in any order. Stage i lives on rank i. */
+/* The layers a stage holds, by their ids in the model, in any order. Stage i of TP size p lives on ranks i p ... (i+1) p - 1. */
 typedef struct {
     const int64_t *layer;
     size_t n;
 } kv_tp_stage;
 
-/* A layer on its way: its id, and where it stands on either side. from == to: it stays on its rank. */
+/* A layer on its way: its id, and where it stands on either side. */
 typedef struct {
     int64_t layer;
-    int32_t from, to;
+    int32_t from, to;           /* stages */
     int64_t from_slot, to_slot; /* place in the stage's list */
 } kv_tp_hop;
 

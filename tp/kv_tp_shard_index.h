@@ -58,19 +58,25 @@ KV_HD int kv_tp_shard_holds(int64_t heads, int64_t size, int64_t rank, int64_t h
     return head >= first && head < first + kv_tp_shard_heads(heads, size);
 }
 
-/* How many heads destination rank `rank` of q needs and does not hold as source rank `rank` of p: the least that
- * can travel to it. */
-KV_HD int64_t kv_tp_shard_lacks(int64_t heads, int64_t p, int64_t q, int64_t rank)
+/* How many heads destination rank `dst` of q needs and does not hold as source rank `src` of p: the least that can
+ * travel to it. Ranks outside a group hold and need nothing. */
+KV_HD int64_t kv_tp_shard_lacks_as(int64_t heads, int64_t p, int64_t src, int64_t q, int64_t dst)
 {
     int64_t d0, d1, s0, s1, both;
-    if (rank >= q) return 0;
-    d0 = kv_tp_shard_first(heads, q, rank);
+    if (dst < 0 || dst >= q) return 0;
+    d0 = kv_tp_shard_first(heads, q, dst);
     d1 = d0 + kv_tp_shard_heads(heads, q);
-    if (rank >= p) return d1 - d0;
-    s0 = kv_tp_shard_first(heads, p, rank);
+    if (src < 0 || src >= p) return d1 - d0;
+    s0 = kv_tp_shard_first(heads, p, src);
     s1 = s0 + kv_tp_shard_heads(heads, p);
     both = (d1 < s1 ? d1 : s1) - (d0 > s0 ? d0 : s0);
     return d1 - d0 - (both > 0 ? both : 0);
+}
+
+/* The same for the rank that is number `rank` on both sides. */
+KV_HD int64_t kv_tp_shard_lacks(int64_t heads, int64_t p, int64_t q, int64_t rank)
+{
+    return kv_tp_shard_lacks_as(heads, p, rank, q, rank);
 }
 
 #endif

@@ -6,11 +6,12 @@
 #include "tp/kv_tp_int.h"
 #include "tp/kv_tp_shard_index.h"
 
-kv_rc kv_tp_copies_check(kv_tp_work *w, int i, const uint8_t *digest, size_t stride, const char *when, kv_err *err)
+kv_rc kv_tp_copies_check(kv_tp_work *w, int i, int64_t base, const uint8_t *digest, size_t stride, const char *when,
+                         kv_err *err)
 {
     const int64_t heads = w->plan[0].heads, size = w->s->tp[i], copies = kv_tp_shard_copies(heads, size);
     for (int64_t head = 0; copies > 1 && head < heads; head++) {
-        const int64_t first = kv_tp_shard_holder(heads, size, head);
+        const int64_t first = base + kv_tp_shard_holder(heads, size, head);
         for (int64_t r = first + 1; r < first + copies; r++) {
             w->copies_compared++;
             if (memcmp(digest + (size_t)first * stride, digest + (size_t)r * stride, KV_TP_DIGEST_BYTES) != 0)
@@ -23,7 +24,7 @@ kv_rc kv_tp_copies_check(kv_tp_work *w, int i, const uint8_t *digest, size_t str
     return KV_OK;
 }
 
-static void add_up(kv_tp_result *out, const kv_tp_tally *all, int64_t ranks)
+static void add_up(const kv_tp_work *w, kv_tp_result *out, const kv_tp_tally *all, int64_t ranks)
 {
     out->gather_agrees = out->values_preserved = out->finite = out->minimal = 1;
     out->bijective[0] = out->bijective[1] = 1;
@@ -36,9 +37,11 @@ static void add_up(kv_tp_result *out, const kv_tp_tally *all, int64_t ranks)
         out->diff_positions += t->diff;
         if (t->worst_ppm > out->worst_ppm) out->worst_ppm = t->worst_ppm;
         for (int i = 0; i < 2; i++) {
-            out->checked[i] += t->checked[i];
-            out->total[i] += t->total[i];
-            out->padding[i] += t->padding[i];
+            if (r < w->s->tp[i]) { /* of one stage: those of the others are the same spaces */
+                out->checked[i] += t->checked[i];
+                out->total[i] += t->total[i];
+                out->padding[i] += t->padding[i];
+            }
             out->bijective[i] = out->bijective[i] && t->bijective[i];
             out->sent[i][r] = t->sent[i];
             out->received[i][r] = t->received[i];
@@ -47,10 +50,10 @@ static void add_up(kv_tp_result *out, const kv_tp_tally *all, int64_t ranks)
     }
 }
 
-/* The digest of one shard is its own; of several, the hash over theirs in order. */
+/* The digest of one rank is its own; of several, the hash over theirs in order. */
 static void join_digests(const kv_tp_work *w, const kv_tp_tally *all, kv_tp_result *out)
 {
-    if (w->s->tp[1] == 1) {
+    if (kv_tp_side_ranks(w->s, 1) == 1) {
         memcpy(out->logits_digest, all[0].logits, KV_TP_DIGEST_BYTES);
         memcpy(out->reference_digest, all[0].reference_logits, KV_TP_DIGEST_BYTES);
         return;
@@ -58,7 +61,7 @@ static void join_digests(const kv_tp_work *w, const kv_tp_tally *all, kv_tp_resu
     for (int i = 0; i < 2; i++) {
         kv_tp_hash_state state;
         w->hash->begin(&state);
-        for (int64_t r = 0; r < w->s->tp[1]; r++)
+        for (int64_t r = 0; r < kv_tp_side_ranks(w->s, 1); r++)
             w->hash->update(&state, i == 0 ? all[r].logits : all[r].reference_logits, KV_TP_DIGEST_BYTES);
         w->hash->end(&state, i == 0 ? out->logits_digest : out->reference_digest);
     }
@@ -70,7 +73,7 @@ static void observe(const kv_tp_work *w, const kv_tp_tally *all, kv_tp_result *o
     for (int64_t r = 0; r < out->ranks; r++) {
         forward = forward && all[r].forward;
         outside = outside || all[r].outside;
-        if (r < w->s->tp[1])
+        if (r < kv_tp_side_ranks(w->s, 1))
             tokens = tokens && all[r].tokens && memcmp(all[r].logits, all[r].reference_logits, KV_TP_DIGEST_BYTES) == 0;
     }
     out->unread_padding = out->padding[0] * (out->layers / out->unit_layers);
@@ -86,8 +89,11 @@ static kv_rc check_all(kv_tp_work *w, const kv_tp_tally *all, kv_err *err)
     kv_rc rc = KV_OK;
     for (int32_t r = 0; r < w->t->size; r++)
         if (all[r].rc != KV_OK) return kv_tp_failed_at(w->t, r, (kv_rc)all[r].rc, all[r].text, err);
-    KV_TRY(rc, out, kv_tp_copies_check(w, 1, all[0].chain[1], sizeof *all, "after the move", err));
-    KV_TRY(rc, out, kv_tp_copies_check(w, 0, all[0].chain[0], sizeof *all, "after the way back", err));
+    for (int i = 1; i >= 0; i--)
+        for (int64_t base = 0; base < kv_tp_side_ranks(w->s, i); base += w->s->tp[i])
+            KV_TRY(rc, out,
+                   kv_tp_copies_check(w, i, base, all[0].chain[i], sizeof *all,
+                                      i == 1 ? "after the move" : "after the way back", err));
 out:
     return rc;
 }
@@ -102,11 +108,12 @@ kv_rc kv_tp_sum_up(kv_tp_work *w, const kv_tp_tally *mine, kv_tp_result *out, kv
     }
     KV_TRY(rc, out, kv_tp_share(w->t, mine, sizeof *mine, all, err));
     KV_TRY(rc, out, check_all(w, all, err));
-    add_up(out, all, out->ranks);
+    add_up(w, out, all, out->ranks);
     observe(w, all, out);
     join_digests(w, all, out);
-    memcpy(out->decoded, all[0].decoded, sizeof out->decoded);
-    memcpy(out->reference, all[0].reference, sizeof out->reference);
+    const int64_t shard0 = w->hop != NULL ? w->hop[0].to * w->s->tp[1] : 0; /* of layer 0 */
+    memcpy(out->decoded, all[shard0].decoded, sizeof out->decoded);
+    memcpy(out->reference, all[shard0].reference, sizeof out->reference);
     out->copies_compared = w->copies_compared;
 out:
     if (!w->t->lost_buffers) kv_free(all);

@@ -156,7 +156,8 @@ def _(doc):
          "verdict": ["EXACT_BYTE", "EXACT_TOKEN", "NOT_EXACT", "REFUSED"], "waiver": {"reason": "r", "until": "2030-02-28"}},
         {"pairs": "canonical->kv1*", "params": {"payload": ["k-like-1", "file:My_k.2"], "stream": "k", "bits": ["2", "4"]}, "verdict": "NOT_EXACT"},
         {"pairs": "canonical->kv1", "params": {"cell": "layer-3", "seed": ["0", "12"]}, "verdict": "NOT_EXACT"},
-        {"pairs": "*->*", "params": {"from": "64", "to": ["1", "10"], "send": ["whole", "shard"]}, "verdict": "REFUSED"}]
+        {"pairs": "*->*", "params": {"from": "64", "to": ["1", "10"], "send": ["whole", "shard"]}, "verdict": "REFUSED"},
+        {"pairs": "*->*", "params": {"from_stages": ["2", "[[0,3],[1]]"], "to_stages": "1"}, "verdict": "REFUSED"}]
     redigest(doc)
 
 
@@ -289,7 +290,8 @@ spec_case("h0_expect_geometry", expect=[{"pairs": "a->b", "verdict": "REFUSED", 
 spec_case("h0_expect_tail", expect=[{"pairs": "a->b", "verdict": "REFUSED", "params": {"tail": []}}])
 for number, (key, value) in enumerate((
         ("payload", ""), ("payload", "a b"), ("payload", ["gaussian", 3]), ("cell", []), ("stream", "kv"), ("bits", "5"), ("bits", 3),
-        ("seed", "01"), ("seed", "-1"), ("from", "0"), ("from", "65"), ("to", "07"), ("to", "1\n"), ("send", "k|v"), ("send", "all"), ("recipe", "kv1"))):
+        ("seed", "01"), ("seed", "-1"), ("from", "0"), ("from", "65"), ("to", "07"), ("to", "1\n"), ("send", "k|v"), ("send", "all"), ("recipe", "kv1"),
+        ("from_stages", 2), ("from_stages", ""), ("to_stages", "[[0], [1]]"))):
     spec_case("h0_expect_params_%d" % number, expect=[{"pairs": "a->b", "verdict": "REFUSED", "params": {key: value}}])
 for number, part in enumerate(("0/2", "3/2", "1/65537", "1", "1/02", "01/2", "/2", "1/", "1/2/3", "", "+1/2", 1, None)):
     spec_case("h0_part_%d" % number, part=part)

@@ -48,6 +48,8 @@ static const char *const refused[][2] = {
     {"[{" P "," R ",'params':{'from':'65'}}]", "\"from\" must be \"1\" to \"64\""},
     {"[{" P "," R ",'params':{'to':'0'}}]", "\"to\""},
     {"[{" P "," R ",'params':{'send':'all'}}]", "\"send\" must be chunks"},
+    {"[{" P "," R ",'params':{'from_stages':2}}]", "\"from_stages\" must be a split"},
+    {"[{" P "," R ",'params':{'to_stages':'[[0], [1]]'}}]", "\"to_stages\" must be a split"},
     {"[{" P "," R ",'waiver':'x'}]", "\"waiver\""},
     {"[{" P "," R ",'waiver':{'reason':'r'}}]", "\"until\" is missing"},
     {"[{" P "," R ",'waiver':{'until':'2026-01-01'}}]", "\"reason\" is missing"},
@@ -86,7 +88,8 @@ static void expect_check__takes_what_is_well_formed(void **state)
         "[{'pairs':'a-->b'," R "}]",
         "[{" P "," R ",'params':{'payload':['k-like-1','file:My_k.2'],'stream':['k','v'],'bits':'2'}}]",
         "[{" P "," R ",'params':{'cell':'layer-12','seed':['0','9007199254740991']}}]",
-        "[{" P "," R ",'params':{'from':'64','to':['1','2'],'send':['chunks','layers','shard','whole']}}]"};
+        "[{" P "," R ",'params':{'from':'64','to':['1','2'],'send':['chunks','layers','shard','whole']}}]",
+        "[{" P "," R ",'params':{'from_stages':'2','to_stages':['[[0],[1]]','3']}}]"};
     kv_err err = {0};
     kvt_ok(kv_expect_check(NULL, "c.json", &err), &err);
     for (size_t i = 0; i < KVT_COUNT(good); i++) {

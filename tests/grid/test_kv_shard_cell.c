@@ -25,12 +25,14 @@ static void cells__stand_behind_the_pairs_in_the_order_of_their_texts(void **sta
 {
     (void)state;
     kv_campaign c =
-        campaign("L=1,T=5,H=4,D=8,e=f16", "'pairs':'all-ordered','sizes':[2,16,1],'sends':['whole','shard'],"
-                                          "'pages':{'recipes':['published-serving','kv1']}");
+        campaign("L=1,T=5,H=4,D=8,e=f16",
+                 "'pairs':'all-ordered','sizes':[2,16,1],'sends':['whole','shard'],"
+                 "'pages':{'recipes':['published-serving','kv1']},"
+                 "'pipeline':{'pairs':[['thd','thd'],['paged','thd']],'splits':[2,[[0]],11],'sizes':[1,2]}");
     char last[KV_PAIR_ID_TEXT + 80] = "";
     /* two layouts that are no shards: 4 pairs x 9 sizes, without 2 x 3 copies; and 2 sizes above 1, of 4 pairs; two kinds of
-     * sealed pages with themselves likewise */
-    assert_int_equal(tp_cells(&c), 4 * 9 - 2 * 3 + 4 * 2 + 2 * (9 - 3 + 2));
+     * sealed pages with themselves likewise; two pairs x 4 sizes x 9 splits, without the 2 x 3 copies of one */
+    assert_int_equal(tp_cells(&c), 4 * 9 - 2 * 3 + 4 * 2 + 2 * (9 - 3 + 2) + 2 * 4 * 9 - 2 * 3);
     for (size_t i = 0; i < c.n_cells; i++) {
         char id[KV_PAIR_ID_TEXT], now[KV_PAIR_ID_TEXT + 80];
         assert_true(i == 0 || c.cells[i].check >= c.cells[i - 1].check);
@@ -75,11 +77,24 @@ static void section__says_what_is_wrong(void **state)
                  {"'pages':{'recipes':['kv1'],'block':12},'sizes':[1,2]", "power of two"},
                  {"'pages':{'recipes':['kv1'],'block':1},'sizes':[1,2]", "\"block\""},
                  {"'pages':{'recipes':['kv1'],'moves':1},'sizes':[1,2]", "moves"},
-                 {"'pages':{'recipes':['kv1']},'sizes':[2]", "no cell sends \"whole\""}};
+                 {"'pages':{'recipes':['kv1']},'sizes':[2]", "no cell sends \"whole\""},
+                 {"'pipeline':{'splits':[1,2]}", "\"pipeline\": \"pairs\""},
+                 {"'pipeline':{'pairs':'all-ordered'}", "\"splits\""},
+                 {"'pipeline':{'pairs':'all-ordered','splits':[0]}", "\"splits\"[0]"},
+                 {"'pipeline':{'pairs':'all-ordered','splits':[1,2,2]}", "\"splits\"[2] stands there twice"},
+                 {"'pipeline':{'pairs':'all-ordered','splits':[[]]}", "\"splits\"[0]"},
+                 {"'pipeline':{'pairs':'all-ordered','splits':[[[0],[]]]}", "at least one layer"},
+                 {"'pipeline':{'pairs':'all-ordered','splits':[[[0],[1,0]]]}", "layer 0 stands there twice"},
+                 {"'pipeline':{'pairs':'all-ordered','splits':[[[0],[-1]]]}", "from 0 to 65535"},
+                 {"'pipeline':{'pairs':'all-ordered','splits':[1,33],'sizes':[2]}", "33 stages of 2 ranks"},
+                 {"'pipeline':{'pairs':'all-ordered','splits':[1,2]},'sizes':[2]", "without \"pairs\" or \"pages\""},
+                 {"'pipeline':{'pairs':[['thd','deep']],'splits':[1,2]}", "in one array"},
+                 {"'pipeline':{'pairs':[['thd','thd']],'splits':[2]}", "no cell sends \"whole\""},
+                 {"'pipeline':{'pairs':'all-ordered','splits':[1,2]},'sends':['layers']", "no cell sends \"layers\""}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[512];
         kv_err err = {0};
-        kv_catalogue all = kvt_layouts(LAYOUTS);
+        kv_catalogue all = kvt_layouts(LAYOUTS "; deep sep k=L.T.H.D");
         kv_shard_section s;
         snprintf(text, sizeof text, "{%s}", cases[i].tp);
         json_t *v = kvt_json(text);
@@ -222,11 +237,89 @@ static void rows__of_sealed_pages_that_there_are_not(void **state)
     }
 }
 
+/* The row of a cell between stages. */
+static kv_row row_between(kv_device *d, const kv_campaign *c, const char *pair, const char *from, const char *to)
+{
+    for (size_t i = 0; i < c->n_cells; i++) {
+        char id[KV_PAIR_ID_TEXT], at[2][80];
+        if (c->cells[i].check != KV_CHECK_TP) continue;
+        const kv_shard_point *p = kv_cell_shard_point(c, &c->cells[i]);
+        if (p->split[0] == NULL) continue;
+        kv_cell_pair_id(c, &c->cells[i], id);
+        snprintf(at[0], sizeof at[0], "%d x %s", p->from, p->split[0]->text);
+        snprintf(at[1], sizeof at[1], "%d x %s", p->to, p->split[1]->text);
+        if (strcmp(id, pair) == 0 && strcmp(at[0], from) == 0 && strcmp(at[1], to) == 0)
+            return kvt_run(d, c, (int64_t)i);
+    }
+    fail_msg("there is no such cell of %s", pair);
+    return (kv_row){0};
+}
+
+static void rows__between_stages(void **state)
+{
+    kv_device *d = *state;
+    static const struct {
+        const char *pair, *from, *to;
+        int64_t there, back; /* heads of a layer that travel */
+        uint32_t words;
+    } cells[] = {
+        /* 0 1 | 2 3 to 0 | 1 2 | 3: layers 1 and 3 go on to the next stage */
+        {"thd->thd", "1 x 2", "1 x [[0],[1,2],[3]]", 2 * 4, 2 * 4, 1U << KV_W_PP_RESHARD | 1U << KV_W_VIEW_REINTERPRET},
+        {"thd->paged", "1 x [[0,1],[2,3]]", "1 x [[1,0],[3,2]]", 0, 0, 0},
+        {"thd->thd", "1 x 1", "1 x 2", 2 * 4, 2 * 4, 1U << KV_W_PP_RESHARD | 1U << KV_W_VIEW_REINTERPRET},
+        /* one rank becomes two of each of two stages: rank 0 keeps its half of two layers */
+        {"thd->paged", "1 x 1", "2 x 2", 2 * 2 + 2 * 4, 2 * 2 + 2 * 4, 1U << KV_W_PP_RESHARD | 1U << KV_W_TP_RESHARD},
+        /* two stages of one rank to one stage of two: rank 1 holds layers 2 and 3 whole, and lacks its half of 0 and 1 */
+        {"thd->thd", "1 x 2", "2 x 1", 2 * 2 + 2 * 2, 2 * 2 + 2 * 2,
+         1U << KV_W_PP_RESHARD | 1U << KV_W_TP_RESHARD | 1U << KV_W_VIEW_REINTERPRET},
+    };
+    kv_campaign c = campaign("L=4,T=5,H=4,D=8,e=f16", "'pipeline':{'pairs':'all-ordered','sizes':[1,2],'splits':"
+                                                      "[1,2,[[0],[1,2],[3]],[[0,1],[2,3]],[[1,0],[3,2]]]}");
+    const int64_t head = 5 * 16 * 2;
+    for (size_t i = 0; i < KVT_COUNT(cells); i++) {
+        const kv_row r = row_between(d, &c, cells[i].pair, cells[i].from, cells[i].to);
+        kvt_assert_verdict(&r, KV_VERDICT_EXACT_BYTE, cells[i].to);
+        assert_int_equal(r.tp.wire[0], head * cells[i].there);
+        assert_int_equal(r.tp.wire[1], head * cells[i].back);
+        assert_true(r.tp.minimal && r.tp.least[0] == r.tp.wire[0] && r.tp.least[1] == r.tp.wire[1]);
+        assert_int_equal(r.unit_layers, 1);
+        assert_int_equal(r.native_bytes[0], 4 * head);
+        const uint32_t both = 1U << KV_W_PP_RESHARD | 1U << KV_W_TP_RESHARD;
+        assert_int_equal(r.words & both, cells[i].words & both);
+        assert_int_equal(r.words >> KV_W_VIEW_REINTERPRET & 1U, 0);
+    }
+    kv_campaign_free(&c);
+}
+
+static void rows__of_stages_that_do_not_hold_the_model(void **state)
+{
+    kv_device *d = *state;
+    static const struct {
+        const char *from, *to, *says;
+    } cells[] = {{"1 x 1", "1 x [[0],[2]]", "layer 1 is missing: none of the stages [[0],[2]] holds it"},
+                 {"1 x [[0],[2]]", "1 x 1", "layer 1 is missing"},
+                 {"1 x 1", "1 x [[0,1],[2,3]]", "hold layer 3 of a model of 3 layers"},
+                 {"1 x 1", "1 x 4", "3 layers leave one of 4 stages without any"},
+                 {"1 x [[0],[2]]", "3 x 1", "a tensor-parallel size of 3 neither divides"}};
+    kv_campaign c =
+        campaign("L=3,T=5,H=4,D=8,e=f16",
+                 "'pipeline':{'pairs':[['thd','paged']],'splits':[1,4,[[0],[2]],[[0,1],[2,3]]],'sizes':[1,3]}");
+    for (size_t i = 0; i < KVT_COUNT(cells); i++) {
+        const kv_row r = row_between(d, &c, "thd->paged", cells[i].from, cells[i].to);
+        kvt_assert_verdict(&r, KV_VERDICT_REFUSED, cells[i].says);
+        assert_int_equal(r.frontier, KV_X4_GEOMETRY_UNREPRESENTABLE);
+        if (strstr(r.reason, cells[i].says) == NULL) fail_msg("%s: %s", cells[i].says, r.reason);
+    }
+    kv_campaign_free(&c);
+}
+
 static void rows__come_back_from_journal_pack_and_document(void **state)
 {
     kv_device *d = *state;
     kv_err err = {0};
-    kv_campaign c = campaign("L=1,T=5,H=2,D=8,e=f16", "'pairs':'all-ordered','sizes':[1,2],'sends':['shard','whole']");
+    kv_campaign c =
+        campaign("L=2,T=8,H=2,D=8,e=f16", "'pairs':'all-ordered','sizes':[1,2],'sends':['shard','whole']," PAGES
+                                          ",'pipeline':{'pairs':'all-ordered','splits':[2,[[0],[1,5]]]}");
     for (size_t i = 0; i < c.n_cells; i++) {
         kv_buf text = {0}, packed = {0};
         kv_row row, again;
@@ -256,16 +349,28 @@ static void rows__come_back_from_journal_pack_and_document(void **state)
 static void rows__without_ranks_say_how_many(void **state)
 {
     (void)state;
-    kv_campaign c = campaign("L=1,T=5,H=2,D=8,e=f16", "'pairs':[['thd','paged']],'sizes':[2,4]");
-    kv_row row;
-    const int64_t cell = (int64_t)c.n_cells - 1; /* 4 to 4 */
-    kv_shard_cell_unproven(&c, cell, &row);
-    json_t *json = kv_row_json_new(&c, &row);
-    assert_string_equal(json_string_value(json_object_get(json, "verdict")), "UNPROVEN");
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "proof"), "ranks")), 4);
-    assert_true(json_is_null(json_object_get(json_object_get(json, "proof"), "positions_checked")));
-    json_decref(json);
-    kv_campaign_free(&c);
+    static const struct {
+        const char *tp;
+        int ranks;
+    } cells[] = {{"'pairs':[['thd','paged']],'sizes':[2,4]", 4},
+                 {PAGES ",'sizes':[2,4]", 4},
+                 {"'pipeline':{'pairs':[['thd','paged']],'splits':[3],'sizes':[2]}", 6}};
+    for (size_t i = 0; i < KVT_COUNT(cells); i++) { /* the last cell of each */
+        kv_campaign c = campaign("L=3,T=8,H=2,D=8,e=f16", cells[i].tp);
+        kv_row row;
+        kv_err err = {0};
+        int64_t ranks = 0;
+        const int64_t cell = (int64_t)c.n_cells - 1;
+        kvt_ok(kv_shard_cell_ranks(&c, cell, &ranks, &err), &err);
+        assert_int_equal(ranks, cells[i].ranks);
+        kv_shard_cell_unproven(&c, cell, &row);
+        json_t *json = kv_row_json_new(&c, &row);
+        assert_string_equal(json_string_value(json_object_get(json, "verdict")), "UNPROVEN");
+        assert_int_equal(json_integer_value(json_object_get(json_object_get(json, "proof"), "ranks")), cells[i].ranks);
+        assert_true(json_is_null(json_object_get(json_object_get(json, "proof"), "positions_checked")));
+        json_decref(json);
+        kv_campaign_free(&c);
+    }
 }
 
 static int open_cpu(void **state)
@@ -292,6 +397,8 @@ int main(void)
         cmocka_unit_test(rows__of_a_shard_alone_show_why_not),
         cmocka_unit_test(rows__of_sealed_pages_are_exact_to_the_byte),
         cmocka_unit_test(rows__of_sealed_pages_that_there_are_not),
+        cmocka_unit_test(rows__between_stages),
+        cmocka_unit_test(rows__of_stages_that_do_not_hold_the_model),
         cmocka_unit_test(rows__come_back_from_journal_pack_and_document),
         cmocka_unit_test(rows__without_ranks_say_how_many),
     };

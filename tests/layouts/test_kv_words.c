@@ -126,7 +126,8 @@ static void pair_words__every_word_with_and_without(void **state)
         kv_layout_free(s);
         kv_layout_free(d);
     }
-    const uint32_t others = 1U << KV_W_PAGE_REMAP | 1U << KV_W_TP_RESHARD; /* of sealed pages, of shards on ranks */
+    const uint32_t others = 1U << KV_W_PAGE_REMAP | 1U << KV_W_PP_RESHARD |
+                            1U << KV_W_TP_RESHARD; /* of sealed pages, of stages and shards on ranks */
     assert_int_equal(seen & others, 0);
     assert_int_equal(seen | others, (1U << KV_W_COUNT) - 1); /* no other word without a case */
 }

@@ -186,23 +186,26 @@ static kv_rc pipeline(program *p)
     const int64_t a0[] = {0, 1, 2}, a1[] = {5, 3, 4}, b0[] = {1, 0}, b1[] = {3, 2}, b2[] = {4, 5};
     const kv_tp_stage src[] = {{a0, 3}, {a1, 3}}, dst[] = {{b0, 2}, {b1, 2}, {b2, 2}};
     const kv_geometry g = {6, 9, 2, 8, 8, KV_ELEM_F16};
-    kv_tp_pipe_result r;
+    kv_tp_result r;
     kv_tp_transport *t = NULL;
     kv_rc rc = group(p, 3, &t);
     if (rc != KV_OK || t == NULL) return rc;
-    const kv_tp_pipe_spec s = {
+    const kv_tp_spec s = {
         .transport = t,
         .device = p->dev,
         .layout = {kv_catalogue_find(&p->layouts, "vllm-fa"), kv_catalogue_find(&p->layouts, "llamacpp")},
         .g = &g,
         .seed = 3,
+        .tp = {1, 1},
+        .payloads = 2,
         .stale = 0x5640,
-        .fill = 0x3555,
+        .fill = {0x3555, 0x3555},
         .stage = {src, dst},
-        .n = {2, 3}};
-    rc = kv_tp_pipe(&s, &r, &p->err);
+        .n_stages = {2, 3}};
+    rc = kv_tp_move(&s, &r, &p->err);
     if (rc == KV_OK)
-        printf("pipe rank=%d forward=%d moved=%d sent=%d\n", p->rank, r.forward, (int)r.moved, (int)r.sent_bytes);
+        printf("pipe rank=%d forward=%d moved=%d sent=%d\n", p->rank,
+               r.observed[KV_TP_FORWARD] && r.observed[KV_TP_TOKENS] && r.minimal, (int)r.moved, (int)r.sent_total[0]);
     return rc;
 }
 

@@ -2,7 +2,7 @@
 # Cells between tensor-parallel sizes: real ranks, one process that plays them, too few of them.
 
 TP_GEOMETRIES='geometries=[{"layers":2,"tokens":19,"kv_heads":[2,3],"head_dim":8,"element":"f16"}]'
-TP_SECTION='tp={"pairs":[["vllm-fa","sglang"],["sglang","vllm-fa"],["trtllm","trtllm"]],"sizes":[1,2,4],"pages":{"recipes":["kv1"],"block":8},"sends":["whole","shard","chunks"],"chunk":5}'
+TP_SECTION='tp={"pairs":[["vllm-fa","sglang"],["sglang","vllm-fa"],["trtllm","trtllm"]],"sizes":[1,2,4],"pages":{"recipes":["kv1"],"block":8},"pipeline":{"pairs":[["sglang","vllm-fa"]],"splits":[2,[[1],[0]],[[1]]],"sizes":[1,2]},"sends":["whole","shard","chunks"],"chunk":5}'
 TP_CAMPAIGN=$KV_WORK/shared/tp.json
 TP_CERT=$KV_WORK/shared/tp.cert.json
 
@@ -199,6 +199,7 @@ case_sections_are_read_strictly()
         '{"pairs":"all-ordered","sizes":[1,2],"sends":["slowly"]}' '{"pairs":"all-ordered","sizes":[2,4],"sends":["shard"]}' \
         '{"pairs":"all-ordered","sizes":[1,2],"chunk":4}' '{"pairs":"all-ordered","sizes":[1,2],"stored":{"vllm-fa":"nothing"}}' \
         '{"pairs":[["vllm-tp2","vllm-fa"]],"sizes":[1,2]}' '{"pairs":"all-ordered","sizes":[1,2],"more":1}' \
+        '{"pipeline":{"pairs":"all-ordered","splits":[1,[[0],[0]]]}}' '{"pipeline":{"pairs":"all-ordered","splits":[33],"sizes":[1,2]}}' \
         '{"pages":{"recipes":["fp8"]},"sizes":[1,2]}' '{"pages":{"recipes":["kv1"],"block":12},"sizes":[1,2]}'; do
         campaign c.json 'select=["vllm-fa","sglang","vllm-tp2"]' pairs= "$TP_GEOMETRIES" "tp=$section"
         refused 1 c.json tp -- plan c.json
@@ -229,14 +230,15 @@ codes()
     sed -n 's/^\(H[0-9]*\)_.*/\1/p' "$OUT" | sort -u
 }
 
-# rows_like VERDICT SEND [PAIR]: the index of the first row of that verdict (or frontier code), way of sending and pair.
+# rows_like VERDICT SEND [PAIR [STAGES]]: the index of the first row of that verdict (or frontier code), way of sending, pair and
+# stages of the source (none: no stages).
 rows_like()
 {
-    "$KV_PYTHON" - "$TP_CERT" "$1" "$2" "${3:-}" <<'PY'
+    "$KV_PYTHON" - "$TP_CERT" "$1" "$2" "${3:-}" "${4:-}" <<'PY'
 import json, sys
 for i, r in enumerate(json.load(open(sys.argv[1]))["rows"]):
     if (sys.argv[2] in (r["verdict"], r["frontier_code"]) and r["params"]["send"] == sys.argv[3] and r["proof"]["wire_bytes"] != 0
-            and sys.argv[4] in r["pair_id"]):
+            and sys.argv[4] in r["pair_id"] and sys.argv[5] == r["params"].get("from_stages", "")):
         print(i)
         break
 PY
@@ -292,6 +294,22 @@ case_rows_of_sealed_pages_cannot_be_made_up()
     forged H11 "rows.$exact.src=\"kv1:table\""
     forged H4 "rows.$refused.proof.witness.whole_positions=7"
     forged H4 'campaign.spec.tp.pages.block=4'
+}
+
+case_rows_between_stages_cannot_be_made_up()
+{
+    local exact refused
+    need_tp
+    exact=$(rows_like EXACT_BYTE whole 'sglang->vllm-fa' '[[1],[0]]')
+    refused=$(rows_like X4_GEOMETRY_UNREPRESENTABLE whole 'sglang->vllm-fa' '[[1]]')
+    expect_value "$TP_CERT" "rows.$exact.params.to_stages" 2
+    forged H4 "rows.$exact.proof.wire_bytes=1"
+    forged H4 "rows.$exact.proof.ranks=1"
+    forged H5 "rows.$exact.transformations=[\"kv_merge\",\"reblock\"]"
+    forged H11 "rows.$exact.params.to_stages=\"1\""
+    forged H11 "rows.$exact.params.from_stages=\"[[0],[1]]\""
+    forged H14 "rows.$refused.frontier_code=\"X2_HEAD_GATHER\""
+    forged H15 'campaign.spec.tp.pipeline.splits.0=1'
 }
 
 case_bench_measures_two_ranks()
