@@ -170,21 +170,26 @@ static kv_rc inspect_slot(const kv_opts *o, const kv_buf *file, kv_err *err)
 #define SLOT_BYTES_MAX ((size_t)1 << 30)
 
 /* Whether the file begins as a slot or a page does. */
-static bool is_slot(const char *path)
+static kv_rc is_slot(const char *path, bool *out, kv_err *err)
 {
     char magic[4] = {0};
-    FILE *f = fopen(path, "rb");
-    if (f == NULL) return false;
+    FILE *f = NULL;
+    const kv_rc rc = kv_file_open_regular(path, &f, err);
+    if (rc != KV_OK) return rc;
     const size_t n = fread(magic, 1, sizeof magic, f);
     fclose(f);
-    return n == sizeof magic && (memcmp(magic, "KK13", 4) == 0 || memcmp(magic, "KKB1", 4) == 0);
+    *out = n == sizeof magic && (memcmp(magic, "KK13", 4) == 0 || memcmp(magic, "KKB1", 4) == 0);
+    return KV_OK;
 }
 
 static kv_rc inspect(const kv_opts *o, kv_err *err)
 {
     kv_buf file = {0};
-    if (!is_slot(o->positional[0])) return inspect_cache(o, err);
-    kv_rc rc = kv_file_read(o->positional[0], SLOT_BYTES_MAX, &file, err);
+    bool slot = false;
+    kv_rc rc = is_slot(o->positional[0], &slot, err);
+    if (rc != KV_OK) return rc;
+    if (!slot) return inspect_cache(o, err);
+    rc = kv_file_read(o->positional[0], SLOT_BYTES_MAX, &file, err);
     if (rc == KV_OK) rc = inspect_slot(o, &file, err);
     kv_buf_free(&file);
     return rc;

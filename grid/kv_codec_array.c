@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/kv_file.h"
 #include "grid/kv_codec_setup.h"
 
 /* ---- arrays ----------------------------------------------------------------------------- */
@@ -54,11 +55,11 @@ kv_rc kv_codec_array_check(const kv_codec_facts *f, kv_err *err)
 kv_rc kv_codec_array_open(const char *path, int64_t bytes, kv_codec_array *out, kv_err *err)
 {
     struct stat st;
-    FILE *f = fopen(path, "rb");
-    if (f == NULL) return KV_FAIL(err, KV_EREAD, "%s: cannot be opened: %s", path, strerror(errno));
-    kv_rc rc = KV_OK;
-    if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode))
-        rc = KV_FAIL(err, KV_EREAD, "%s: is no regular file; name a raw array", path);
+    FILE *f = NULL;
+    kv_rc rc = kv_file_open_regular(path, &f, err);
+    if (rc != KV_OK) return rc;
+    if (fstat(fileno(f), &st) != 0)
+        rc = KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
     else if ((int64_t)st.st_size != bytes)
         rc = KV_FAIL(err, KV_EFORMAT,
                      "%s: %" PRId64 " bytes, but --geometry (and --stream) ask for %" PRId64

@@ -291,6 +291,54 @@ case_inputs_and_outputs()
     refused 5 "no/such" -- codec decode a.kvc no/such/x
 }
 
+# A pipe that nobody writes into is not waited for.
+case_pipes_are_no_arrays()
+{
+    mkfifo pipe
+    made
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16
+    refused 1 "pipe" "no regular file" -- codec store pipe x.kvc --geometry $G,e=bf16
+    refused 1 "pipe" "no regular file" -- codec decode pipe x
+    refused 1 "pipe" "no regular file" -- codec inspect pipe
+    refused 1 "pipe" "no regular file" -- codec calibrate table pipe x --geometry $G,e=bf16 --stream k
+    refused 1 "pipe" "pipe, a file is needed" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table pipe
+    refused 1 "pipe" "pipe, a file is needed" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --whiten pipe
+    refused 1 "pipe" "pipe, a file is needed" -- verify pipe
+    refused 1 "pipe" "pipe, a file is needed" -- plan pipe
+}
+
+# Whatever ends it, nothing is left beside the output.
+case_nothing_is_left_behind()
+{
+    local signal tries
+    truncate -s 64M zeros.bf16 # [1][2][16384][8][128]
+    for signal in INT TERM HUP; do
+        env --default-signal=INT "$KVGRID" codec store zeros.bf16 x.kvc --geometry L=1,T=16384,H=8,D=128,e=bf16 >"$OUT" 2>"$ERR" &
+        for ((tries = 0; tries < 400; tries++)); do
+            compgen -G 'x.kvc.tmp.*' >/dev/null && break
+            sleep 0.01
+        done
+        kill -$signal $! || fail "it was done before the signal"
+        wait $!
+        rc=$?
+        last="kvgrid codec store, SIG$signal"
+        [ "$rc" -gt 128 ] || fail "SIG$signal: exit code $rc"
+        [ -z "$(find . -name 'x.kvc*')" ] || fail "left behind: $(find . -name 'x.kvc*')"
+    done
+    rm zeros.bf16
+    made
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16
+    (ulimit -f 32 && "$KVGRID" codec store array.bf16 x.kvc --geometry $G,e=bf16 --skip-layers 0,1 >"$OUT" 2>"$ERR")
+    finish $?
+    expect_rc 5
+    expect_one_line 'x\.kvc: cannot be written: File too large'
+    (ulimit -f 32 && "$KVGRID" codec decode a.kvc x.kvc >"$OUT" 2>"$ERR")
+    finish $?
+    expect_rc 5
+    expect_one_line 'x\.kvc: cannot be written: File too large'
+    [ -z "$(find . -name 'x.kvc*')" ] || fail "left behind: $(find . -name 'x.kvc*')"
+}
+
 case_no_tokens_at_all()
 {
     : >none

@@ -58,7 +58,7 @@ compile()
 {
     local f t pids=() ok=0
     cd -- "$1" || return 1
-    for f in "${sources[@]}" base/kv_{alloc,err,file,text}.c; do
+    for f in "${sources[@]}" base/kv_{alloc,err,file,temp,text}.c; do
         "$cc" "${flags[@]}" -I. -c -o "obj/$(basename "$f" .c).o" "$f" & pids+=($!)
     done
     for t in "${tests[@]}"; do
