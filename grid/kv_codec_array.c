@@ -1,5 +1,6 @@
 /* Raw arrays, error sums and progress of the codec commands. */
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 
 #include "base/kv_file.h"
 #include "grid/kv_codec_setup.h"
+#include "kernels/kv_kern_num.h"
 
 /* ---- arrays ----------------------------------------------------------------------------- */
 
@@ -84,6 +86,20 @@ void kv_codec_array_close(kv_codec_array *a)
 {
     if (a->f != NULL) fclose(a->f);
     a->f = NULL;
+}
+
+void kv_codec_array_values(kv_elem element, float *x, int64_t n, void *out, kv_codec_unfit *u)
+{
+    const float most = element == KV_ELEM_F16 ? 65504.0f : element == KV_ELEM_BF16 ? 0x1.FEp127f : FLT_MAX;
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) {
+            u->not_finite++;
+        } else if (fabsf(x[i]) > most) {
+            x[i] = copysignf(most, x[i]);
+            u->held++;
+        }
+    }
+    kv_num_convert_row(KV_ELEM_F32, element, x, out, (size_t)n);
 }
 
 /* ---- errors ----------------------------------------------------------------------------- */

@@ -96,8 +96,24 @@ for p in range(4):
     tail = slice(p * plane + 512 * token, (p + 1) * plane)
     assert a[tail] == b[tail] and a[p * plane:p * plane + 512 * token] != b[p * plane:p * plane + 512 * token]
 PY
-    kv codec store array.bf16 again.kvc --geometry $G,e=bf16
+    kv codec store array.bf16 again.kvc --geometry $G,e=bf16 --verify --format json
     expect_same a.kvc again.kvc # the same bytes every time
+    # What --verify says is true of the array that decode writes, rounded to its type.
+    "$KV_PYTHON" - "$OUT" <<'PY' || fail "--verify measured something else"
+import array, json, math, sys
+def floats(name):
+    bits = array.array('H', open(name, 'rb').read())
+    return array.array('f', array.array('I', [b << 16 for b in bits]).tobytes())
+a, b, plane = floats('array.bf16'), floats('back.bf16'), 600 * 2 * 16
+said = json.load(open(sys.argv[1]))
+for half, name in enumerate('kv'):
+    at = [p * plane + i for p in (half, half + 2) for i in range(plane)]
+    off, worst = sum((b[i] - a[i]) ** 2 for i in at), max(abs(b[i] - a[i]) for i in at)
+    want = math.sqrt(off / sum(a[i] ** 2 for i in at))
+    said_here = said[name]['error']
+    assert said_here['relative_l2_ppm'] == math.floor(want * 1e6 + 0.5), (name, said_here, want)
+    assert said_here['largest_ppm'] == math.floor(worst * 1e6 + 0.5), (name, said_here, worst)
+PY
 }
 
 case_sizes_are_those_of_the_file()
