@@ -248,6 +248,11 @@ case_tables()
     refused 1 "odd\.f32" "12 bytes" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table odd.f32
     cat <(tail -c 16 t.f32) <(head -c 16 t.f32) >down.f32
     refused 1 "down\.f32" "ascending" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table down.f32
+    "$KV_PYTHON" -c 'import struct
+for name, most in (("huge", 3e38), ("tiny", 1e-40)):
+    open(name + ".f32", "wb").write(struct.pack("<8f", *[most * (i - 3.5) / 3.5 for i in range(8)]))'
+    refused 1 "huge\.f32: level 0 is -[0-9.]+e\+38" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table huge.f32
+    refused 1 "tiny\.f32: the largest level is [0-9.]+e-4[01]" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table tiny.f32
 }
 
 case_a_table_needs_two_blocks()
