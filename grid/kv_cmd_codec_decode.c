@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/kv_out.h"
+#include "base/kv_text.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_cmd_codec.h"
 #include "grid/kv_codec_report.h"
@@ -105,10 +106,10 @@ static kv_rc decode(const kv_opts *o, kv_err *err)
     rc = decode_all(r, s, o, &u, out, err);
     rc = kv_out_close(out, rc, err);
     if (rc == KV_OK) {
-        char geometry[KV_GEOMETRY_TEXT];
+        char geometry[KV_GEOMETRY_TEXT], name[KV_TEXT_SHOWN];
         kv_geometry_print(&kv_codec_reader_facts(r)->geometry, geometry);
-        printf("%s: %" PRId64 " bytes, %s\n", o->positional[1], kv_codec_array_bytes(kv_codec_reader_facts(r)),
-               geometry);
+        printf("%s: %" PRId64 " bytes, %s\n", kv_text_show(o->positional[1], name),
+               kv_codec_array_bytes(kv_codec_reader_facts(r)), geometry);
         if (u.held > 0)
             fprintf(stderr, "kvgrid: %" PRId64 " values beyond the range of %s are written as its largest\n", u.held,
                     kv_elem_name(kv_codec_reader_facts(r)->geometry.element));

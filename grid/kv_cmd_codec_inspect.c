@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/kv_file.h"
+#include "base/kv_text.h"
 #include "certs/kv_json.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_cmd_codec.h"
@@ -126,13 +127,15 @@ static kv_rc print_slot(const kv_opts *o, const kv_codec_slot_config *c, const c
 {
     const kv_codec_params *p = &c->params;
     const char *recipe = kv_codec_recipe_name(c->recipe);
+    char name[KV_TEXT_SHOWN];
     if (!o->json) {
         printf("%s: %s of recipe %s: %" PRId64
                " rows of %d, %d directions, %d centres, %d bits, %s, rule %s, seed %08" PRIx32
                ", outlier budget %d ppm, table %08" PRIx32 "%s\n",
-               o->positional[0], magic, recipe != NULL ? recipe : "(unknown)", c->n, p->dim, p->d_eff, p->k, p->bits,
-               kv_codec_metric_name(p->metric), p->rule == KV_CODEC_RULE_KV1 ? "kv1" : "published", p->seed,
-               c->budget_ppm, c->table_tag, c->shared ? ", basis shared" : "");
+               kv_text_show(o->positional[0], name), magic, recipe != NULL ? recipe : "(unknown)", c->n, p->dim,
+               p->d_eff, p->k, p->bits, kv_codec_metric_name(p->metric),
+               p->rule == KV_CODEC_RULE_KV1 ? "kv1" : "published", p->seed, c->budget_ppm, c->table_tag,
+               c->shared ? ", basis shared" : "");
         return KV_OK;
     }
     json_t *v = json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:b}", "kind", magic, "recipe",

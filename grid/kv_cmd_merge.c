@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/kv_file.h"
+#include "base/kv_text.h"
 #include "certs/kv_json.h"
 #include "certs/kv_rows.h"
 #include "certs/kv_verify.h"
@@ -374,7 +375,9 @@ static int tell(const merge *m, const json_t *doc)
            " NOT_EXACT, %" PRId64 " REFUSED\n",
            n.rows, m->n, n.verdicts[KV_VERDICT_EXACT_BYTE], n.verdicts[KV_VERDICT_EXACT_TOKEN],
            n.verdicts[KV_VERDICT_NOT_EXACT], n.verdicts[KV_VERDICT_REFUSED]);
-    printf("certificate %s\nbody digest %s\n", m->o->out, json_string_value(json_object_get(doc, "body_digest")));
+    char name[KV_TEXT_SHOWN];
+    printf("certificate %s\nbody digest %s\n", kv_text_show(m->o->out, name),
+           json_string_value(json_object_get(doc, "body_digest")));
     const kv_gate_facts facts = {
         .c = &m->whole, .rows = kv_pack_rows(m->rows), .doc = doc, .allow_unproven = m->o->allow_unproven != 0};
     const kv_rc rc = kv_gate_judge(&facts, &gate, m->err);

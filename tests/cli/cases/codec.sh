@@ -309,6 +309,9 @@ case_inputs_and_outputs()
     refused 1 "array.bf16" "no stored cache" -- codec inspect array.bf16
     kv codec store array.bf16 a.kvc --geometry $G,e=bf16
     refused 2 "a.kvc" "destroy" -- codec decode a.kvc a.kvc
+    refused 1 "-none/index\.json" -- codec conformance -- -none
+    refused 2 "--geometry" -- bench --codec --geometry L=1,T=16,H=1,D=16,e=f16
+    refused 2 "--tp" -- bench --codec --tp
     refused 5 "no/such" -- codec decode a.kvc no/such/x
 }
 
