@@ -214,12 +214,17 @@ static kv_rc check_complete(const merge *m)
     for (size_t i = 0; i < m->whole.n_cells; i++)
         if (!kv_pack_has(m->rows, (int64_t)i) && missing++ == 0) first = i;
     if (missing == 0) return KV_OK;
-    char id[KV_PAIR_ID_TEXT], g[KV_GEOMETRY_TEXT];
-    kv_cell_pair_id(&m->whole, &m->whole.cells[first], id);
-    kv_geometry_print(&m->whole.geometries[m->whole.cells[first].geometry], g);
+    const kv_cell *cell = &m->whole.cells[first];
+    char id[KV_PAIR_ID_TEXT], g[KV_GEOMETRY_TEXT], params[KV_PARAMS_TEXT] = "";
+    json_t *given = kv_row_params_new(&m->whole, cell);
+    kv_cell_pair_id(&m->whole, cell, id);
+    kv_geometry_print(&m->whole.geometries[cell->geometry], g);
+    if (given != NULL) kv_params_print(given, params);
+    json_decref(given);
     return KV_FAIL(m->err, KV_EFORMAT,
-                   "%" PRId64 " of %zu cells are in no part, the first is %s at %s; give the certificates of all parts",
-                   missing, m->whole.n_cells, id, g);
+                   "%" PRId64
+                   " of %zu cells are in no part, the first is %s %s at %s%s; give the certificates of all parts",
+                   missing, m->whole.n_cells, kv_check_name((kv_check)cell->check), id, g, params);
 }
 
 /* Adds the texts of `from` that are not in `list`. */

@@ -221,6 +221,28 @@ kv_rc kv_values_file_check(const kv_values_file *f, kv_err *err)
                    f->name, f->path, now.bytes, now.digest, f->bytes, f->digest);
 }
 
+kv_rc kv_values_file_finite(const kv_values_file *f, kv_elem element, kv_err *err)
+{
+    const int64_t size = kv_elem_bytes(element), step = PORTION / 4;
+    unsigned char bytes[PORTION];
+    float x[PORTION / 4];
+    FILE *in = NULL;
+    size_t n;
+    kv_rc rc = open_payload(f, &in, err);
+    if (rc != KV_OK) return rc;
+    for (int64_t at = 0; rc == KV_OK && (n = fread(bytes, (size_t)size, (size_t)step, in)) > 0; at += (int64_t)n) {
+        kv_num_to_f32_row(element, bytes, x, n);
+        for (size_t i = 0; rc == KV_OK && i < n; i++)
+            if (!isfinite(x[i]))
+                rc = KV_FAIL(err, KV_EFORMAT, "payload file %s: value %" PRId64 " of %s is not finite (as %s)", f->name,
+                             at + (int64_t)i, f->path, kv_elem_name(element));
+    }
+    if (rc == KV_OK && ferror(in) != 0)
+        rc = KV_FAIL(err, KV_EREAD, "payload file %s: %s cannot be read to its end", f->name, f->path);
+    fclose(in);
+    return rc;
+}
+
 kv_rc kv_values_file_read(const kv_values_file *f, kv_elem element, int64_t offset, int64_t n, float *out, kv_err *err)
 {
     const int64_t size = kv_elem_bytes(element), step = PORTION / size;
