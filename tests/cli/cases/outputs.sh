@@ -179,8 +179,14 @@ case_dash_is_standard_output()
     expect_same "$OUT" rows.csv
     expect_no_file -
     campaign c.json
-    refused 2 '-o -: a certificate goes to a file' -- run c.json -o - --key "$KEY"
-    refused 2 '-o -: a certificate goes to a file' -- merge "$CERT" -o - --key "$KEY"
+    refused 2 '"-": this goes to a file' -- run c.json -o - --key "$KEY"
+    refused 2 '"-": this goes to a file' -- merge "$CERT" -o - --key "$KEY"
+    refused 2 '"-": this goes to a file' -- keygen -
+    head -c 1280 /dev/zero >zeros.bf16
+    refused 2 '"-": this goes to a file' -- codec store zeros.bf16 - --geometry L=1,T=4,H=5,D=16,e=bf16
+    kv codec store zeros.bf16 z.kvc --geometry L=1,T=4,H=5,D=16,e=bf16
+    refused 2 '"-": this goes to a file' -- codec decode z.kvc -
+    refused 2 '"-": this goes to a file' -- codec calibrate table zeros.bf16 - --geometry L=1,T=4,H=10,D=16,e=bf16 --stream k
 }
 
 case_a_closed_pipe_is_told_in_one_line()
