@@ -3,30 +3,72 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/kv_temp.h"
+
+bool kv_path_is_descriptor(const char *path)
+{
+    return strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0 ||
+           strcmp(path, "/dev/stdin") == 0;
+}
+
+kv_rc kv_file_wait(int fd, const char *path, int seconds, kv_err *err)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int n;
+    do n = poll(&p, 1, seconds * 1000);
+    while (n < 0 && errno == EINTR);
+    if (n > 0) return KV_OK; /* bytes, or the end */
+    if (n < 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
+    return KV_FAIL(err, KV_EREAD, "%s: nothing came from this pipe for %d s", path, seconds);
+}
+
+/* What an open file is: KV_EREAD for what must not be read; *pipe for what may have to be waited for. */
+static kv_rc look_at(int fd, const char *path, bool *pipe, kv_err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode)) return KV_FAIL(err, KV_EREAD, "%s: is a directory, a file is needed", path);
+    *pipe = S_ISFIFO(st.st_mode);
+    if (*pipe && !kv_path_is_descriptor(path))
+        return KV_FAIL(err, KV_EREAD, "%s: is a pipe, a file is needed (or /dev/fd/N, for a pipe that is open already)",
+                       path);
+    return KV_OK;
+}
+
+kv_rc kv_file_open_regular(const char *path, FILE **out, kv_err *err)
+{
+    struct stat st;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
+    if (fd < 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be opened: %s", path, strerror(errno));
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return KV_FAIL(err, KV_EREAD, "%s: is no regular file (a pipe, a device or a folder)", path);
+    }
+    *out = fdopen(fd, "rb");
+    if (*out != NULL) return KV_OK;
+    close(fd);
+    return KV_FAIL(err, KV_ENOMEM, "%s: no memory to read it", path);
+}
+
 kv_rc kv_file_read(const char *path, size_t limit, kv_buf *out, kv_err *err)
 {
-    kv_rc rc = KV_OK;
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    bool pipe = false;
+    kv_rc rc;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer must not hold us up */
     if (fd < 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be opened: %s", path, strerror(errno));
-    if (fstat(fd, &st) != 0) {
-        rc = KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
-        goto out;
-    }
-    if (S_ISDIR(st.st_mode)) {
-        rc = KV_FAIL(err, KV_EREAD, "%s: is a directory, a file is needed", path);
-        goto out;
-    }
+    KV_TRY(rc, out, look_at(fd, path, &pipe, err));
     for (;;) {
         char chunk[65536];
+        if (pipe) KV_TRY(rc, out, kv_file_wait(fd, path, KV_FILE_WAIT_S, err));
         ssize_t n = read(fd, chunk, sizeof chunk);
-        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EINTR || (pipe && errno == EAGAIN))) continue;
         if (n < 0) {
             rc = KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
             goto out;
@@ -98,7 +140,7 @@ kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm
     temp = kv_alloc(len, 1);
     if (temp == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to write %s", path);
     snprintf(temp, len, "%s.tmp.XXXXXX", path);
-    fd = mkstemp(temp);
+    fd = kv_temp_open(temp);
     if (fd < 0) {
         rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
         goto out;
@@ -124,6 +166,7 @@ kv_rc kv_file_write(const char *path, const void *bytes, size_t n, unsigned perm
 out_unlink:
     (void)unlink(temp);
 out:
+    if (fd >= 0) kv_temp_done(temp);
     if (fd >= 0) close(fd);
     kv_free(temp);
     return rc;
@@ -137,13 +180,14 @@ kv_rc kv_file_can_write(const char *path, kv_err *err)
     char *temp = kv_alloc(len, 1);
     if (temp == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to check %s", path);
     snprintf(temp, len, "%s.tmp.XXXXXX", path);
-    int fd = mkstemp(temp);
+    int fd = kv_temp_open(temp);
     kv_rc rc = KV_OK;
     if (fd < 0) {
         rc = KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", path, strerror(errno));
     } else {
         close(fd);
         (void)unlink(temp);
+        kv_temp_done(temp);
     }
     kv_free(temp);
     return rc;

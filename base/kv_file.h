@@ -2,12 +2,24 @@
 #ifndef KV_FILE_H
 #define KV_FILE_H
 
+#include <stdio.h>
+
 #include "base/kv_base.h"
 
 /* Reads all of path (at most limit bytes) into *out, which must be {0}; the caller frees it.
- * A directory, an unreadable file or one past the limit is KV_EREAD with the path in the text.
+ * A directory, a named pipe, an unreadable file or one past the limit is KV_EREAD with the path in the text. A pipe that
+ * is open already (/dev/fd/N) is read; where it says nothing for KV_FILE_WAIT_S seconds that is KV_EREAD too.
  * "-" is not special. */
 kv_rc kv_file_read(const char *path, size_t limit, kv_buf *out, kv_err *err) KV_MUST_USE;
+
+/* Opens a regular file for reading. KV_EREAD with the path, for what is none (at once: a pipe is not waited for) too. */
+kv_rc kv_file_open_regular(const char *path, FILE **out, kv_err *err) KV_MUST_USE;
+
+/* Waits until a pipe can be read or is at its end. KV_EREAD where that takes longer. */
+#define KV_FILE_WAIT_S 60
+kv_rc kv_file_wait(int fd, const char *path, int seconds, kv_err *err) KV_MUST_USE;
+/* Whether path names a descriptor that is open already, as the shell's <(...) does. */
+bool kv_path_is_descriptor(const char *path);
 
 typedef enum { KV_FILE_REPLACE, KV_FILE_NEW } kv_file_mode; /* NEW: refuse if path exists */
 

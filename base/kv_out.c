@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/kv_file.h"
+#include "base/kv_temp.h"
 
 struct kv_out {
     FILE *f;
@@ -41,7 +42,7 @@ static kv_rc name_temp(kv_out *o, const char *path, kv_err *err)
 static bool ready(kv_out *o)
 {
     if (o->f != NULL || o->failed != 0) return o->failed == 0;
-    const int fd = mkstemp(o->temp);
+    const int fd = kv_temp_open(o->temp);
     if (fd < 0) {
         o->failed = errno;
         return false;
@@ -51,6 +52,7 @@ static bool ready(kv_out *o)
     o->failed = errno;
     close(fd);
     (void)unlink(o->temp);
+    kv_temp_done(o->temp);
     return false;
 }
 
@@ -108,6 +110,7 @@ static kv_rc keep(kv_out *o, kv_err *err)
     const kv_rc rc = good ? kv_file_rename(o->temp, o->path, err)
                           : KV_FAIL(err, KV_EWRITE, "%s: cannot be written: %s", o->path, strerror(why));
     if (rc != KV_OK) (void)unlink(o->temp);
+    kv_temp_done(o->temp);
     return rc;
 }
 
@@ -118,8 +121,10 @@ kv_rc kv_out_close(kv_out *o, kv_rc rc, kv_err *err)
         rc = KV_FAIL(err, KV_EWRITE, "standard output cannot be written: %s", strerror(o->failed));
     else if (o->path != NULL && rc == KV_OK)
         rc = keep(o, err);
-    else if (o->path != NULL && o->f != NULL)
+    else if (o->path != NULL && o->f != NULL) {
         (void)unlink(o->temp);
+        kv_temp_done(o->temp);
+    }
     drop(o);
     return rc;
 }

@@ -1,5 +1,6 @@
 #include "base/kv_text.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool kv_text_hides(uint32_t c)
@@ -57,4 +58,11 @@ void kv_text_tame(char *s)
         if (is_proper(c, len) && !kv_text_hides(c)) continue;
         memset(s + i, '?', len);
     }
+}
+
+const char *kv_text_show(const char *s, char out[KV_TEXT_SHOWN])
+{
+    snprintf(out, KV_TEXT_SHOWN, "%s", s);
+    kv_text_tame(out);
+    return out;
 }

@@ -17,4 +17,8 @@ size_t kv_text_find_hidden(const char *s, size_t n, uint32_t *code_point);
  * told to people or written as JSON may quote hostile bytes. */
 void kv_text_tame(char *s);
 
+/* s as it may be shown on a terminal: a tamed copy in out, cut where it does not fit. Gives out. */
+#define KV_TEXT_SHOWN 1024
+const char *kv_text_show(const char *s, char out[KV_TEXT_SHOWN]);
+
 #endif

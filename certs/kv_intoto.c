@@ -5,6 +5,7 @@
 #include "certs/kv_hash.h"
 #include "certs/kv_json.h"
 #include "certs/kv_rows.h"
+#include "certs/kv_sha256.h"
 
 #include <inttypes.h>
 #include <sodium.h>
@@ -262,12 +263,10 @@ static bool stands_in_json(const char *text)
 
 static kv_rc file_descriptor_new(const kv_intoto_source *c, json_t **out, kv_err *err)
 {
-    uint8_t digest[crypto_hash_sha256_BYTES];
-    char hex[2 * sizeof digest + 1];
+    char hex[KV_SHA256_HEX];
     if (!stands_in_json(c->file_name))
         return KV_FAIL(err, KV_EINVAL, "%s: this file name cannot stand in JSON; rename the file", c->file_name);
-    crypto_hash_sha256(digest, c->bytes, c->n);
-    kv_hex_encode(digest, sizeof digest, hex);
+    kv_sha256_hex(c->bytes, c->n, hex);
     return descriptor_new(c->file_name, "sha256", hex, out, err);
 }
 

@@ -100,20 +100,13 @@ out:
     return rc;
 }
 
-/* A name of a descriptor that is open already, as the shell's <(...) gives it. */
-static bool is_descriptor(const char *path)
-{
-    return strncmp(path, "/dev/fd/", 8) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0 ||
-           strcmp(path, "/dev/stdin") == 0;
-}
-
 /* The bytes of an open secret key file into guarded memory of KV_KEY_FILE_MAX + 1 bytes. */
 static kv_rc read_secret(int fd, const char *path, char *text, size_t *n, kv_err *err)
 {
     struct stat st;
     if (fstat(fd, &st) != 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
     if (S_ISDIR(st.st_mode)) return KV_FAIL(err, KV_EREAD, "%s: is a directory, a key file is needed", path);
-    if (!S_ISREG(st.st_mode) && !(S_ISFIFO(st.st_mode) && is_descriptor(path)))
+    if (!S_ISREG(st.st_mode) && !(S_ISFIFO(st.st_mode) && kv_path_is_descriptor(path)))
         return KV_FAIL(err, KV_EREAD,
                        "%s: is a pipe or device, a key file is needed (or /dev/fd/N, for a pipe that is open already)",
                        path);
@@ -123,6 +116,8 @@ static kv_rc read_secret(int fd, const char *path, char *text, size_t *n, kv_err
         return KV_FAIL(err, KV_ESIG, "%s: mode %04o lets group or others use this secret key; run: chmod 600 %s", path,
                        (unsigned)(st.st_mode & 07777), path);
     for (*n = 0;;) {
+        const kv_rc rc = S_ISFIFO(st.st_mode) ? kv_file_wait(fd, path, KV_FILE_WAIT_S, err) : KV_OK;
+        if (rc != KV_OK) return rc;
         ssize_t got = read(fd, text + *n, KV_KEY_FILE_MAX + 1 - *n);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));

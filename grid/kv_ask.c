@@ -43,8 +43,7 @@ kv_rc kv_ask_check_output(const char *out, const char *const *inputs, size_t n, 
 {
     if (strcmp(out, "-") == 0)
         return KV_FAIL(err, KV_EINVAL,
-                       "-o -: a certificate goes to a file, since its rows may need one beside it; "
-                       "name one (./- for a file of that name)");
+                       "\"-\": this goes to a file, not to standard output; name one (./- for a file of that name)");
     for (size_t i = 0; i < n; i++)
         if (inputs[i] != NULL && kv_path_same_file(out, inputs[i]))
             return KV_FAIL(err, KV_EINVAL, "-o %s is the input %s and would destroy it; name another file", out,

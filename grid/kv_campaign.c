@@ -440,6 +440,7 @@ kv_rc kv_campaign_load(const char *path, const char *part, kv_campaign *out, kv_
     if (part != NULL) json_object_set_new(doc, "part", json_string(part));
     KV_TRY(rc, out, kv_campaign_build(doc, &all, path, out, err));
     KV_TRY(rc, out, kv_codec_files_locate(&out->codec, paths, err));
+    KV_TRY(rc, out, kv_codec_files_check(&out->codec, out->geometries, out->n_geometries, err));
 out:
     kv_catalogue_free(&all);
     json_decref(paths);

@@ -245,12 +245,30 @@ out:
     return rc;
 }
 
+/* What does not go together. */
+static kv_rc check_options(const kv_opts *o, kv_err *err)
+{
+    const struct {
+        const char *name;
+        bool given;
+    } other[] = {{"tp", o->tp != 0},
+                 {"geometry", o->n_geometry > 0},
+                 {"pairs", o->pairs != NULL},
+                 {"select", o->select != NULL},
+                 {"layouts", o->layouts != NULL}};
+    for (size_t i = 0; o->codec && i < sizeof other / sizeof *other; i++)
+        if (other[i].given)
+            return KV_FAIL(err, KV_EINVAL, "--codec measures blocks of its own; leave --%s out", other[i].name);
+    return KV_OK;
+}
+
 int kv_cmd_bench(const kv_opts *o, int argc, char **argv)
 {
     (void)argc;
     (void)argv;
     kv_err err = {0};
     kv_mpi *m = NULL;
+    if (check_options(o, &err) != KV_OK) return kv_ask_fail_once(&err);
     kv_rc rc = kv_mpi_start((double)o->timeout_s, &m, &err);
     if (rc != KV_OK) {
         (void)kv_ask_fail(&err);

@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/kv_text.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_cmd_codec.h"
 #include "grid/kv_codec_conform.h"
+#include "grid/kv_codec_setup.h"
 #include "grid/kv_exit.h"
 
 typedef struct {
@@ -16,8 +18,9 @@ typedef struct {
 static void told(void *user, const char *name, const char *field, const char *what)
 {
     report *r = user;
+    char shown[KV_TEXT_SHOWN];
     if (!r->json) {
-        printf("DIFFERS %s %s %s\n", name, field, what);
+        printf("DIFFERS %s %s %s\n", kv_text_show(name, shown), field, what);
     } else {
         json_array_append_new(r->differences, json_pack("{s:s,s:s}", "field", field, "first", what));
     }
@@ -26,8 +29,9 @@ static void told(void *user, const char *name, const char *field, const char *wh
 static void done(void *user, const char *name, int64_t differences)
 {
     report *r = user;
+    char shown[KV_TEXT_SHOWN];
     if (!r->json) {
-        if (differences == 0) printf("ok %s\n", name);
+        if (differences == 0) printf("ok %s\n", kv_text_show(name, shown));
         return;
     }
     json_array_append_new(r->cases, json_pack("{s:s,s:b,s:O}", "name", name, "ok", (int)(differences == 0),
@@ -53,60 +57,33 @@ static kv_rc print_sum(report *r, const kv_codec_conform_sum *s, kv_err *err)
     return rc;
 }
 
-static int help(void)
-{
-    printf("kvgrid codec conformance: every vector of a folder of format KKVEC01, on every codec variant.\n\n"
-           "usage: kvgrid codec conformance DIR [--format text|json]\n\n"
-           "DIR holds index.json and the files that it names. A line for each case, and for each field that differs "
-           "the\nfirst difference. Exit code 0 all agree, 4 some differ, 1 the folder or a file cannot be used.\n");
-    return kv_ask_finish(KV_EXIT_OK);
-}
-
-/* DIR and --format; *folder stays NULL for --help. */
-static kv_rc parse(int argc, char **argv, const char **folder, bool *json, bool *wants_help, kv_err *err)
-{
-    for (int i = 1; i < argc; i++) {
-        const char *format = NULL;
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            *wants_help = true;
-            return KV_OK;
-        }
-        if (strcmp(argv[i], "--format") == 0) {
-            format = ++i < argc ? argv[i] : "";
-        } else if (strncmp(argv[i], "--format=", 9) == 0) {
-            format = argv[i] + 9;
-        } else if (argv[i][0] == '-') {
-            return KV_FAIL(err, KV_EINVAL, "%s: unknown option; see kvgrid codec conformance --help", argv[i]);
-        } else if (*folder != NULL) {
-            return KV_FAIL(err, KV_EINVAL, "\"%s\": too many arguments; usage: kvgrid codec conformance DIR", argv[i]);
-        } else {
-            *folder = argv[i];
-        }
-        if (format == NULL) continue;
-        if (strcmp(format, "text") != 0 && strcmp(format, "json") != 0)
-            return KV_FAIL(err, KV_EINVAL, "--format \"%s\": must be one of text|json", format);
-        *json = strcmp(format, "json") == 0;
-    }
-    if (*folder == NULL) return KV_FAIL(err, KV_EINVAL, "an argument is missing; usage: kvgrid codec conformance DIR");
-    return KV_OK;
-}
+static const kv_command command = {
+    "codec conformance",
+    "DIR",
+    "every vector of a folder of format KKVEC01, on every codec variant",
+    "DIR holds index.json and the files that it names. A line for each case, and for each field that differs the\n"
+    "first difference. Exit code 0 all agree, 4 some differ, 1 the folder or a file cannot be used.",
+    "format",
+    1,
+    1,
+    NULL};
 
 int kv_codec_cmd_conformance(int argc, char **argv)
 {
     kv_err err = {0};
+    kv_opts o;
     kv_codec_conform_sum sum = {0};
-    const char *folder = NULL;
     bool wants_help = false;
     report r = {.cases = json_array(), .differences = json_array()};
     kv_rc rc;
-    KV_TRY(rc, out, parse(argc, argv, &folder, &r.json, &wants_help, &err));
+    KV_TRY(rc, out, kv_codec_parse(&command, argc, argv, &o, &wants_help, &err));
     if (wants_help) goto out;
-    KV_TRY(rc, out, kv_codec_conform(folder, told, done, &r, &sum, &err));
+    r.json = o.json;
+    KV_TRY(rc, out, kv_codec_conform(o.positional[0], told, done, &r, &sum, &err));
     KV_TRY(rc, out, print_sum(&r, &sum, &err));
 out:
     json_decref(r.cases);
     json_decref(r.differences);
     if (rc != KV_OK) return kv_ask_fail(&err);
-    if (wants_help) return help();
     return kv_ask_finish(sum.differ == 0 ? KV_EXIT_OK : KV_EXIT_WORSE);
 }

@@ -1,17 +1,15 @@
 /* kvgrid codec decode IN OUT: a stored cache back into a raw array. */
-#include <float.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/kv_out.h"
+#include "base/kv_text.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_cmd_codec.h"
 #include "grid/kv_codec_report.h"
 #include "grid/kv_exit.h"
 #include "grid/kv_whiten_file.h"
-#include "kernels/kv_kern_num.h"
 
 static const kv_command command = {
     "codec decode",
@@ -43,27 +41,8 @@ static kv_rc need_factors(const kv_codec_facts *f, const char *path, kv_codec_wh
     return rc;
 }
 
-/* Values that the array's type cannot hold. */
-typedef struct {
-    int64_t held;       /* finite, too large: written as the largest finite value */
-    int64_t not_finite; /* written as they are */
-} unfit;
-
-static void hold(kv_elem element, float *x, int64_t n, unfit *u)
-{
-    const float most = element == KV_ELEM_F16 ? 65504.0f : element == KV_ELEM_BF16 ? 0x1.FEp127f : FLT_MAX;
-    for (int64_t i = 0; i < n; i++) {
-        if (!isfinite(x[i])) {
-            u->not_finite++;
-        } else if (fabsf(x[i]) > most) {
-            x[i] = copysignf(most, x[i]);
-            u->held++;
-        }
-    }
-}
-
 static kv_rc decode_plane(kv_codec_stream *s, const kv_codec_facts *f, int32_t layer, int32_t half, float *x, void *raw,
-                          unfit *u, kv_out *out, kv_err *err)
+                          kv_codec_unfit *u, kv_out *out, kv_err *err)
 {
     const int64_t token = kv_codec_token_bytes(f, half), floats = token / kv_elem_bytes(f->geometry.element);
     kv_rc rc = KV_OK;
@@ -71,14 +50,14 @@ static kv_rc decode_plane(kv_codec_stream *s, const kv_codec_facts *f, int32_t l
         n = f->geometry.tokens - t < KV_CODEC_CHUNK ? f->geometry.tokens - t : KV_CODEC_CHUNK;
         rc = kv_codec_stream_get(s, 0, layer, half, t, n, x, err);
         if (rc != KV_OK) break;
-        hold(f->geometry.element, x, n * floats, u);
-        kv_num_convert_row(KV_ELEM_F32, f->geometry.element, x, raw, (size_t)(n * floats));
+        kv_codec_array_values(f->geometry.element, x, n * floats, raw, u);
         kv_out_bytes(out, raw, (size_t)(n * token));
     }
     return rc;
 }
 
-static kv_rc decode_all(kv_codec_reader *r, kv_codec_stream *s, const kv_opts *o, unfit *u, kv_out *out, kv_err *err)
+static kv_rc decode_all(kv_codec_reader *r, kv_codec_stream *s, const kv_opts *o, kv_codec_unfit *u, kv_out *out,
+                        kv_err *err)
 {
     const kv_codec_facts *f = kv_codec_reader_facts(r);
     const int64_t widest =
@@ -115,7 +94,7 @@ static kv_rc decode(const kv_opts *o, kv_err *err)
     kv_codec_whiten factors = {0};
     kv_codec_stream *s = NULL;
     kv_out *out = NULL;
-    unfit u = {0};
+    kv_codec_unfit u = {0};
     kv_rc rc;
     KV_TRY(rc, out, kv_ask_check_output(o->positional[1], inputs, 2, err));
     KV_TRY(rc, out, kv_codec_reader_open(o->positional[0], &r, err));
@@ -127,10 +106,10 @@ static kv_rc decode(const kv_opts *o, kv_err *err)
     rc = decode_all(r, s, o, &u, out, err);
     rc = kv_out_close(out, rc, err);
     if (rc == KV_OK) {
-        char geometry[KV_GEOMETRY_TEXT];
+        char geometry[KV_GEOMETRY_TEXT], name[KV_TEXT_SHOWN];
         kv_geometry_print(&kv_codec_reader_facts(r)->geometry, geometry);
-        printf("%s: %" PRId64 " bytes, %s\n", o->positional[1], kv_codec_array_bytes(kv_codec_reader_facts(r)),
-               geometry);
+        printf("%s: %" PRId64 " bytes, %s\n", kv_text_show(o->positional[1], name),
+               kv_codec_array_bytes(kv_codec_reader_facts(r)), geometry);
         if (u.held > 0)
             fprintf(stderr, "kvgrid: %" PRId64 " values beyond the range of %s are written as its largest\n", u.held,
                     kv_elem_name(kv_codec_reader_facts(r)->geometry.element));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/kv_file.h"
+#include "base/kv_text.h"
 #include "certs/kv_json.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_cmd_codec.h"
@@ -126,13 +127,15 @@ static kv_rc print_slot(const kv_opts *o, const kv_codec_slot_config *c, const c
 {
     const kv_codec_params *p = &c->params;
     const char *recipe = kv_codec_recipe_name(c->recipe);
+    char name[KV_TEXT_SHOWN];
     if (!o->json) {
         printf("%s: %s of recipe %s: %" PRId64
                " rows of %d, %d directions, %d centres, %d bits, %s, rule %s, seed %08" PRIx32
                ", outlier budget %d ppm, table %08" PRIx32 "%s\n",
-               o->positional[0], magic, recipe != NULL ? recipe : "(unknown)", c->n, p->dim, p->d_eff, p->k, p->bits,
-               kv_codec_metric_name(p->metric), p->rule == KV_CODEC_RULE_KV1 ? "kv1" : "published", p->seed,
-               c->budget_ppm, c->table_tag, c->shared ? ", basis shared" : "");
+               kv_text_show(o->positional[0], name), magic, recipe != NULL ? recipe : "(unknown)", c->n, p->dim,
+               p->d_eff, p->k, p->bits, kv_codec_metric_name(p->metric),
+               p->rule == KV_CODEC_RULE_KV1 ? "kv1" : "published", p->seed, c->budget_ppm, c->table_tag,
+               c->shared ? ", basis shared" : "");
         return KV_OK;
     }
     json_t *v = json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:s,s:I,s:I,s:b}", "kind", magic, "recipe",
@@ -170,21 +173,26 @@ static kv_rc inspect_slot(const kv_opts *o, const kv_buf *file, kv_err *err)
 #define SLOT_BYTES_MAX ((size_t)1 << 30)
 
 /* Whether the file begins as a slot or a page does. */
-static bool is_slot(const char *path)
+static kv_rc is_slot(const char *path, bool *out, kv_err *err)
 {
     char magic[4] = {0};
-    FILE *f = fopen(path, "rb");
-    if (f == NULL) return false;
+    FILE *f = NULL;
+    const kv_rc rc = kv_file_open_regular(path, &f, err);
+    if (rc != KV_OK) return rc;
     const size_t n = fread(magic, 1, sizeof magic, f);
     fclose(f);
-    return n == sizeof magic && (memcmp(magic, "KK13", 4) == 0 || memcmp(magic, "KKB1", 4) == 0);
+    *out = n == sizeof magic && (memcmp(magic, "KK13", 4) == 0 || memcmp(magic, "KKB1", 4) == 0);
+    return KV_OK;
 }
 
 static kv_rc inspect(const kv_opts *o, kv_err *err)
 {
     kv_buf file = {0};
-    if (!is_slot(o->positional[0])) return inspect_cache(o, err);
-    kv_rc rc = kv_file_read(o->positional[0], SLOT_BYTES_MAX, &file, err);
+    bool slot = false;
+    kv_rc rc = is_slot(o->positional[0], &slot, err);
+    if (rc != KV_OK) return rc;
+    if (!slot) return inspect_cache(o, err);
+    rc = kv_file_read(o->positional[0], SLOT_BYTES_MAX, &file, err);
     if (rc == KV_OK) rc = inspect_slot(o, &file, err);
     kv_buf_free(&file);
     return rc;

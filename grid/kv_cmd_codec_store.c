@@ -55,18 +55,21 @@ out:
     return rc;
 }
 
-/* Decodes what stands in the slots and compares. */
+/* Decodes what stands in the slots and compares it as decode would write it, rounded to the array's type. */
 static kv_rc verify_plane(job *j, int32_t layer, int32_t half, kv_err *err)
 {
     const kv_codec_facts *f = &j->setup.facts;
     const int64_t token = kv_codec_token_bytes(f, half), at = kv_codec_plane_at(f, layer, half);
     const int64_t floats = token / kv_elem_bytes(f->geometry.element);
+    kv_codec_unfit unfit = {0};
     kv_rc rc = KV_OK;
     for (int64_t t = 0, n; rc == KV_OK && t < f->geometry.tokens; t += n) {
         n = f->geometry.tokens - t < KV_CODEC_CHUNK ? f->geometry.tokens - t : KV_CODEC_CHUNK;
         KV_TRY(rc, out, kv_codec_array_read(&j->in, at + t * token, j->raw, n * token, err));
         KV_TRY(rc, out, kv_codec_stream_get(j->stream, 0, layer, half, t, n, j->back, err));
         kv_num_to_f32_row(f->geometry.element, j->raw, j->want, (size_t)(n * floats));
+        kv_codec_array_values(f->geometry.element, j->back, n * floats, j->raw, &unfit);
+        kv_num_to_f32_row(f->geometry.element, j->raw, j->back, (size_t)(n * floats));
         kv_codec_error_add(&j->error[half], j->want, j->back, n * floats);
     }
 out:

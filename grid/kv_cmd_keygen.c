@@ -1,6 +1,7 @@
 /* kvgrid keygen: a key pair to sign and to trust with. */
 #include <stdio.h>
 
+#include "base/kv_text.h"
 #include "certs/kv_key.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_exit.h"
@@ -11,9 +12,10 @@ int kv_cmd_keygen(const kv_opts *o, int argc, char **argv)
     (void)argv;
     kv_err err = {0};
     kv_pass *pass = NULL;
-    char id[KV_KEY_ID_HEX];
+    char shown[KV_TEXT_SHOWN], id[KV_KEY_ID_HEX];
     const char *path = o->positional[0];
-    kv_rc rc = KV_OK;
+    kv_rc rc;
+    KV_TRY(rc, out, kv_ask_check_output(path, NULL, 0, &err));
     if (!o->seal && o->pass_fd >= 0) {
         rc =
             KV_FAIL(&err, KV_EINVAL, "--pass-fd goes with --seal: without it the key would stand in the file unsealed");
@@ -25,8 +27,8 @@ int kv_cmd_keygen(const kv_opts *o, int argc, char **argv)
         goto out;
     }
     KV_TRY(rc, out, kv_key_generate(path, pass, id, &err));
-    printf("secret key %s (keep it to yourself)\npublic key %s.pub (give it to those who verify)\nkey id %s\n", path,
-           path, id);
+    printf("secret key %s (keep it to yourself)\npublic key %s.pub (give it to those who verify)\nkey id %s\n",
+           kv_text_show(path, shown), kv_text_show(path, shown), id);
 out:
     kv_pass_free(pass);
     return rc == KV_OK ? kv_ask_finish(KV_EXIT_OK) : kv_ask_fail(&err);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/kv_file.h"
+#include "base/kv_text.h"
 #include "certs/kv_json.h"
 #include "certs/kv_rows.h"
 #include "certs/kv_verify.h"
@@ -213,12 +214,17 @@ static kv_rc check_complete(const merge *m)
     for (size_t i = 0; i < m->whole.n_cells; i++)
         if (!kv_pack_has(m->rows, (int64_t)i) && missing++ == 0) first = i;
     if (missing == 0) return KV_OK;
-    char id[KV_PAIR_ID_TEXT], g[KV_GEOMETRY_TEXT];
-    kv_cell_pair_id(&m->whole, &m->whole.cells[first], id);
-    kv_geometry_print(&m->whole.geometries[m->whole.cells[first].geometry], g);
+    const kv_cell *cell = &m->whole.cells[first];
+    char id[KV_PAIR_ID_TEXT], g[KV_GEOMETRY_TEXT], params[KV_PARAMS_TEXT] = "";
+    json_t *given = kv_row_params_new(&m->whole, cell);
+    kv_cell_pair_id(&m->whole, cell, id);
+    kv_geometry_print(&m->whole.geometries[cell->geometry], g);
+    if (given != NULL) kv_params_print(given, params);
+    json_decref(given);
     return KV_FAIL(m->err, KV_EFORMAT,
-                   "%" PRId64 " of %zu cells are in no part, the first is %s at %s; give the certificates of all parts",
-                   missing, m->whole.n_cells, id, g);
+                   "%" PRId64
+                   " of %zu cells are in no part, the first is %s %s at %s%s; give the certificates of all parts",
+                   missing, m->whole.n_cells, kv_check_name((kv_check)cell->check), id, g, params);
 }
 
 /* Adds the texts of `from` that are not in `list`. */
@@ -374,7 +380,9 @@ static int tell(const merge *m, const json_t *doc)
            " NOT_EXACT, %" PRId64 " REFUSED\n",
            n.rows, m->n, n.verdicts[KV_VERDICT_EXACT_BYTE], n.verdicts[KV_VERDICT_EXACT_TOKEN],
            n.verdicts[KV_VERDICT_NOT_EXACT], n.verdicts[KV_VERDICT_REFUSED]);
-    printf("certificate %s\nbody digest %s\n", m->o->out, json_string_value(json_object_get(doc, "body_digest")));
+    char name[KV_TEXT_SHOWN];
+    printf("certificate %s\nbody digest %s\n", kv_text_show(m->o->out, name),
+           json_string_value(json_object_get(doc, "body_digest")));
     const kv_gate_facts facts = {
         .c = &m->whole, .rows = kv_pack_rows(m->rows), .doc = doc, .allow_unproven = m->o->allow_unproven != 0};
     const kv_rc rc = kv_gate_judge(&facts, &gate, m->err);

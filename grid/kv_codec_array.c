@@ -1,5 +1,6 @@
 /* Raw arrays, error sums and progress of the codec commands. */
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -7,7 +8,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/kv_file.h"
 #include "grid/kv_codec_setup.h"
+#include "kernels/kv_kern_num.h"
 
 /* ---- arrays ----------------------------------------------------------------------------- */
 
@@ -54,11 +57,11 @@ kv_rc kv_codec_array_check(const kv_codec_facts *f, kv_err *err)
 kv_rc kv_codec_array_open(const char *path, int64_t bytes, kv_codec_array *out, kv_err *err)
 {
     struct stat st;
-    FILE *f = fopen(path, "rb");
-    if (f == NULL) return KV_FAIL(err, KV_EREAD, "%s: cannot be opened: %s", path, strerror(errno));
-    kv_rc rc = KV_OK;
-    if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode))
-        rc = KV_FAIL(err, KV_EREAD, "%s: is no regular file; name a raw array", path);
+    FILE *f = NULL;
+    kv_rc rc = kv_file_open_regular(path, &f, err);
+    if (rc != KV_OK) return rc;
+    if (fstat(fileno(f), &st) != 0)
+        rc = KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
     else if ((int64_t)st.st_size != bytes)
         rc = KV_FAIL(err, KV_EFORMAT,
                      "%s: %" PRId64 " bytes, but --geometry (and --stream) ask for %" PRId64
@@ -83,6 +86,20 @@ void kv_codec_array_close(kv_codec_array *a)
 {
     if (a->f != NULL) fclose(a->f);
     a->f = NULL;
+}
+
+void kv_codec_array_values(kv_elem element, float *x, int64_t n, void *out, kv_codec_unfit *u)
+{
+    const float most = element == KV_ELEM_F16 ? 65504.0f : element == KV_ELEM_BF16 ? 0x1.FEp127f : FLT_MAX;
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) {
+            u->not_finite++;
+        } else if (fabsf(x[i]) > most) {
+            x[i] = copysignf(most, x[i]);
+            u->held++;
+        }
+    }
+    kv_num_convert_row(KV_ELEM_F32, element, x, out, (size_t)n);
 }
 
 /* ---- errors ----------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/kv_file.h"
+#include "base/kv_text.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_codec_calibrate.h"
 #include "kernels/codec/kv_codec_table.h"
@@ -159,7 +160,8 @@ static kv_rc finish(const kv_opts *o, job *j, kv_err *err)
     }
     rc = kv_file_write(o->positional[2], levels, ((size_t)1 << bits) * sizeof *levels, 0644, KV_FILE_REPLACE, err);
     if (rc != KV_OK) return rc;
-    printf("%s: %d levels after %d rounds:", o->positional[2], 1 << bits, rounds);
+    char name[KV_TEXT_SHOWN];
+    printf("%s: %d levels after %d rounds:", kv_text_show(o->positional[2], name), 1 << bits, rounds);
     for (int i = 0; i < 1 << bits; i++) printf(" %.6f", (double)levels[i]);
     printf("\n");
     tell_error(j, FIT, "fitted on", built_in, levels, bits);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/kv_file.h"
+#include "base/kv_text.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_codec_calibrate.h"
 #include "grid/kv_whiten_file.h"
@@ -104,6 +105,7 @@ kv_rc kv_codec_calibrate_whiten(const kv_opts *o, kv_err *err)
 {
     job j = {.kv_heads = 0};
     double worst = 0;
+    char name[KV_TEXT_SHOWN];
     kv_rc rc = prepare(o, &j, err);
     const int32_t layers = rc == KV_OK ? j.factors.layers : 0;
     if (rc == KV_OK)
@@ -117,7 +119,7 @@ kv_rc kv_codec_calibrate_whiten(const kv_opts *o, kv_err *err)
     if (rc == KV_OK)
         printf("%s: factors of %d layers x %" PRId64
                " kv heads, largest condition %.4g (of the covariance with ridge %g)\n",
-               o->positional[2], layers, j.kv_heads, worst, KV_CODEC_WHITEN_RIDGE);
+               kv_text_show(o->positional[2], name), layers, j.kv_heads, worst, KV_CODEC_WHITEN_RIDGE);
     kv_codec_array_close(&j.in);
     kv_codec_whiten_free(&j.factors);
     kv_free(j.raw);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/kv_file.h"
+#include "certs/kv_sha256.h"
 #include "grid/kv_codec_conform_int.h"
 #include "kernels/codec/kv_codec_kmeans.h"
 #include "kernels/codec/kv_codec_step.h"
@@ -149,26 +150,41 @@ static kv_rc check_entry(const kv_conform_case *c, kv_err *err)
     return KV_OK;
 }
 
-bool kv_conform_plain_name(const char *name)
+/* Whether a name of an index stays in its folder. */
+static bool is_plain_name(const char *name)
 {
     return name != NULL && *name != '\0' && *name != '.' && strchr(name, '/') == NULL;
+}
+
+kv_rc kv_conform_read(const kv_conform_case *c, const char *index, const json_t *entry, kv_buf *out, kv_err *err)
+{
+    const char *file = json_string_value(json_object_get(entry, "file"));
+    const json_t *said = json_object_get(entry, "sha256");
+    char digest[KV_SHA256_HEX];
+    if (!is_plain_name(file)) return KV_FAIL(err, KV_EFORMAT, "%s: %s names no file of this folder", index, c->name);
+    char *path = kv_path_beside(index, file);
+    if (path == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a path");
+    kv_rc rc = kv_file_read(path, KV_CONFORM_FILE_LIMIT, out, err);
+    if (rc == KV_OK && said != NULL) {
+        kv_sha256_hex(out->data, out->len, digest);
+        if (!json_is_string(said) || strcmp(json_string_value(said), digest) != 0)
+            rc = KV_FAIL(err, KV_EFORMAT, "%s: sha256 is %s, index.json says %.64s: a damaged or another file", path,
+                         digest, json_is_string(said) ? json_string_value(said) : "something else");
+    }
+    kv_free(path);
+    return rc;
 }
 
 static kv_rc run_case(const char *index, kv_conform_case *c, kv_err *err)
 {
     kv_buf file = {0};
-    const char *file_name = json_string_value(json_object_get(c->entry, "file"));
-    char *path = NULL;
     kv_rc rc;
     c->name = json_string_value(json_object_get(c->entry, "name"));
-    if (c->name == NULL || !kv_conform_plain_name(file_name))
-        return KV_FAIL(err, KV_EFORMAT, "%s: a case has no name or no file of this folder", index);
-    path = kv_path_beside(index, file_name);
-    if (path == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a path");
-    KV_TRY(rc, out, kv_file_read(path, KV_CONFORM_FILE_LIMIT, &file, err));
+    if (c->name == NULL) return KV_FAIL(err, KV_EFORMAT, "%s: a case has no name", index);
+    KV_TRY(rc, out, kv_conform_read(c, index, c->entry, &file, err));
     rc = kv_codec_vector_parse(file.data, (int64_t)file.len, &c->v, err);
     if (rc != KV_OK) {
-        kv_err_prefix(err, "%s: ", path);
+        kv_err_prefix(err, "%s: case %s", index, c->name);
         goto out;
     }
     KV_TRY(rc, out, check_entry(c, err));
@@ -181,7 +197,6 @@ static kv_rc run_case(const char *index, kv_conform_case *c, kv_err *err)
     rc = kv_conform_slot(c, index, err);
 out:
     kv_buf_free(&file);
-    kv_free(path);
     return rc;
 }
 

@@ -30,7 +30,9 @@ void kv_conform_hold_codes(kv_conform_case *c, const kv_codec_codes *got);
 /* The case's slot image, where it has one: packed to the same bytes, unpacked to the same codes; or the overflow error
  * that it expects. index: path of index.json. */
 kv_rc kv_conform_slot(kv_conform_case *c, const char *index, kv_err *err) KV_MUST_USE;
-/* Whether a name of an index stays in its folder. */
-bool kv_conform_plain_name(const char *name);
+/* The file that an entry of the index names, in the index's folder and with its sha256 where the entry has one: KV_EFORMAT
+ * for another one. */
+kv_rc kv_conform_read(const kv_conform_case *c, const char *index, const json_t *entry, kv_buf *out, kv_err *err)
+    KV_MUST_USE;
 
 #endif

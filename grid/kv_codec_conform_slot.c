@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/kv_file.h"
 #include "grid/kv_codec_conform_int.h"
 #include "kernels/codec/kv_codec_slot.h"
 
@@ -83,16 +82,13 @@ kv_rc kv_conform_slot(kv_conform_case *c, const char *index, kv_err *err)
 {
     const json_t *slot = json_object_get(c->entry, "slot"), *size = json_object_get(slot, "slot_size");
     const char *expect = json_string_value(json_object_get(slot, "expect"));
-    const char *file_name = json_string_value(json_object_get(slot, "file"));
     kv_codec_slot_config config;
     kv_codec_slot_layout layout;
     kv_buf image = {0};
-    char *path = NULL, text[64];
+    char text[64];
     kv_rc rc = KV_OK;
     if (slot == NULL || json_is_null(slot)) return KV_OK;
     const bool overflow = expect != NULL && strcmp(expect, "budget_overflow_error") == 0;
-    if (!overflow && !kv_conform_plain_name(file_name))
-        return KV_FAIL(err, KV_EFORMAT, "%s: its slot has no file of this folder", c->name);
     KV_TRY(rc, out, read_config(c, slot, &config, err));
     c->sum->slots++;
     kv_err why = {0};
@@ -106,15 +102,11 @@ kv_rc kv_conform_slot(kv_conform_case *c, const char *index, kv_err *err)
         kv_conform_tell(c, "slot_size", text);
     }
     if (!overflow) {
-        path = kv_path_beside(index, file_name);
-        rc = path != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for a path");
-        KV_TRY(rc, out, rc);
-        KV_TRY(rc, out, kv_file_read(path, KV_CONFORM_FILE_LIMIT, &image, err));
+        KV_TRY(rc, out, kv_conform_read(c, index, slot, &image, err));
         KV_TRY(rc, out, hold_unpacked(c, &config, &image, err));
     }
     rc = hold_packed(c, &config, &layout, &image, overflow, err);
 out:
     kv_buf_free(&image);
-    kv_free(path);
     return rc;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/kv_file.h"
 #include "base/kv_out.h"
 #include "certs/kv_json.h"
 
@@ -130,10 +131,9 @@ static kv_rc open_file(kv_codec_reader *r, const char *path, kv_err *err)
     struct stat st;
     r->path = kv_strdup(path);
     if (r->path == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a name");
-    r->f = fopen(path, "rb");
-    if (r->f == NULL) return KV_FAIL(err, KV_EREAD, "cannot be opened: %s", strerror(errno));
-    if (fstat(fileno(r->f), &st) != 0 || !S_ISREG(st.st_mode))
-        return KV_FAIL(err, KV_EREAD, "is no regular file; store writes one");
+    const kv_rc rc = kv_file_open_regular(path, &r->f, err);
+    if (rc != KV_OK) return rc;
+    if (fstat(fileno(r->f), &st) != 0) return KV_FAIL(err, KV_EREAD, "%s: cannot be read: %s", path, strerror(errno));
     r->bytes = (int64_t)st.st_size;
     return KV_OK;
 }
@@ -212,7 +212,11 @@ kv_rc kv_codec_reader_open(const char *path, kv_codec_reader **out, kv_err *err)
     kv_codec_reader *r = kv_alloc(1, sizeof *r);
     if (r == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory to read %s", path);
     kv_rc rc = open_file(r, path, err);
-    if (rc == KV_OK) rc = read_header(r, err);
+    if (rc != KV_OK) {
+        kv_codec_reader_close(r);
+        return rc;
+    }
+    rc = read_header(r, err);
     if (rc == KV_OK) rc = check_size(r, err);
     if (rc == KV_OK) rc = check_digest(r, err);
     if (rc == KV_OK) {

@@ -99,6 +99,29 @@ kv_rc kv_codec_files_locate(kv_codec_section *s, const json_t *paths, kv_err *er
     return KV_OK;
 }
 
+/* Whether the file is the canonical tensor of a geometry, by its size. */
+static bool fits(const kv_values_file *f, const kv_geometry *g)
+{
+    int64_t n = g->layers;
+    return kv_mul_i64(n, g->tokens, &n) && kv_mul_i64(n, g->kv_heads, &n) &&
+           kv_mul_i64(n, g->head_dim + g->head_dim_v, &n) && kv_mul_i64(n, kv_elem_bytes(g->element), &n) &&
+           n == f->bytes;
+}
+
+kv_rc kv_codec_files_check(const kv_codec_section *s, const kv_geometry *g, size_t n, kv_err *err)
+{
+    for (int32_t i = 0; i < s->n_files; i++) {
+        bool looked[KV_ELEM_COUNT] = {false};
+        for (size_t k = 0; k < n; k++) {
+            if (looked[g[k].element] || !fits(&s->file[i], &g[k])) continue;
+            const kv_rc rc = kv_values_file_finite(&s->file[i], g[k].element, err);
+            if (rc != KV_OK) return rc;
+            looked[g[k].element] = true;
+        }
+    }
+    return KV_OK;
+}
+
 void kv_codec_section_free(kv_codec_section *s)
 {
     for (int32_t i = 0; i < s->n_files; i++) {

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/kv_text.h"
 #include "grid/kv_ask.h"
 
 kv_rc kv_codec_facts_account(const kv_codec_facts *f, int32_t half, kv_codec_account *out, kv_err *err)
@@ -101,9 +102,10 @@ static kv_rc print_text(const kv_codec_report *r, const kv_codec_account each[],
                         kv_err *err)
 {
     const kv_codec_facts *f = r->facts;
-    char geometry[KV_GEOMETRY_TEXT];
+    char geometry[KV_GEOMETRY_TEXT], name[KV_TEXT_SHOWN];
     kv_geometry_print(&f->geometry, geometry);
-    printf("%s: %s, %s, solver %s\n", r->path, kv_codec_recipe_name(f->recipe), geometry, f->solver);
+    printf("%s: %s, %s, solver %s\n", kv_text_show(r->path, name), kv_codec_recipe_name(f->recipe), geometry,
+           f->solver);
     const kv_rc rc = print_layer_lists(r, err);
     for (int h = 0; h < KV_CODEC_HALVES; h++)
         if (f->config.has[h]) print_half(r, h, &each[h]);

@@ -31,10 +31,8 @@ kv_rc kv_codec_read_levels(const char *path, float levels[KV_CODEC_LEVELS_MAX], 
                      file.len);
     } else {
         memcpy(levels, file.data, file.len);
-        for (int i = 0; rc == KV_OK && i < 1 << *bits; i++)
-            if (!isfinite(levels[i]) || (i > 0 && !(levels[i] > levels[i - 1])))
-                rc = KV_FAIL(err, KV_EFORMAT, "%s: level %d is %.9g: levels must be finite and ascending", path, i,
-                             (double)levels[i]);
+        rc = kv_codec_levels_check(levels, *bits, KV_EFORMAT, err);
+        if (rc != KV_OK) kv_err_prefix(err, "%s", path);
     }
     kv_buf_free(&file);
     return rc;

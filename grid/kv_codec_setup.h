@@ -41,6 +41,14 @@ int64_t kv_codec_plane_at(const kv_codec_facts *f, int32_t layer, int32_t half);
 kv_rc kv_codec_array_check(const kv_codec_facts *f, kv_err *err) KV_MUST_USE;
 #define KV_CODEC_CHUNK 512 /* tokens moved at once */
 
+/* Decoded values that the array's type cannot hold. */
+typedef struct {
+    int64_t held;       /* finite, too large: written as the largest finite value */
+    int64_t not_finite; /* written as they are */
+} kv_codec_unfit;
+/* n decoded values as decode writes them to an array: rounded to its type, held at its largest value (also in x). Adds to u. */
+void kv_codec_array_values(kv_elem element, float *x, int64_t n, void *out, kv_codec_unfit *u);
+
 /* ---- errors ----------------------------------------------------------------------------- */
 
 typedef struct {

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "grid/kv_codec_values.h"
+#include "layouts/kv_geometry.h"
 
 /* Ways to store rows, in the byte order of their names: recipes of the codec, and what they are measured against. */
 typedef enum {
@@ -62,6 +63,10 @@ void kv_codec_section_free(kv_codec_section *s);
 kv_rc kv_codec_files_resolve(json_t *v, const char *campaign, json_t **paths, kv_err *err) KV_MUST_USE;
 /* Gives the files of a section their paths again; files without one stay so. */
 kv_rc kv_codec_files_locate(kv_codec_section *s, const json_t *paths, kv_err *err) KV_MUST_USE;
+
+/* Refuses a file that holds a value that is not finite in the element type of one of the geometries that it fits (KV_EFORMAT
+ * names it): an input that is not good, told before the run. */
+kv_rc kv_codec_files_check(const kv_codec_section *s, const kv_geometry *g, size_t n, kv_err *err) KV_MUST_USE;
 
 /* Reads and checks campaign.codec; a missing one (NULL) gives present false. KV_EFORMAT names the key. */
 kv_rc kv_codec_section_read(const json_t *v, const char *where, kv_codec_section *out, kv_err *err) KV_MUST_USE;

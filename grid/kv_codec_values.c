@@ -1,12 +1,11 @@
 #include "grid/kv_codec_values.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/kv_file.h"
 #include "certs/kv_hash.h"
 #include "kernels/kv_kern_num.h"
 #include "kernels/kv_kern_payload.h"
@@ -182,20 +181,22 @@ kv_rc kv_values_get(kv_values_store *s, const kv_values_place *at, int64_t token
 
 #define PORTION 65536
 
+static kv_rc open_payload(const kv_values_file *f, FILE **out, kv_err *err)
+{
+    if (f->path == NULL) return KV_FAIL(err, KV_EREAD, "payload file %s: no path is known", f->name);
+    const kv_rc rc = kv_file_open_regular(f->path, out, err);
+    if (rc != KV_OK) kv_err_prefix(err, "payload file %s", f->name);
+    return rc;
+}
+
 kv_rc kv_values_file_measure(kv_values_file *f, kv_err *err)
 {
     unsigned char bytes[PORTION];
     kv_hash h;
     size_t n;
-    FILE *in = f->path != NULL ? fopen(f->path, "rb") : NULL;
-    if (in == NULL)
-        return KV_FAIL(err, KV_EREAD, "payload file %s: %s cannot be read: %s", f->name,
-                       f->path != NULL ? f->path : "(no path)", f->path != NULL ? strerror(errno) : "none is known");
-    struct stat st;
-    if (fstat(fileno(in), &st) != 0 || !S_ISREG(st.st_mode)) {
-        fclose(in);
-        return KV_FAIL(err, KV_EREAD, "payload file %s: %s is no regular file", f->name, f->path);
-    }
+    FILE *in = NULL;
+    kv_rc rc = open_payload(f, &in, err);
+    if (rc != KV_OK) return rc;
     kv_hash_init(&h);
     f->bytes = 0;
     while ((n = fread(bytes, 1, sizeof bytes, in)) > 0) {
@@ -220,12 +221,36 @@ kv_rc kv_values_file_check(const kv_values_file *f, kv_err *err)
                    f->name, f->path, now.bytes, now.digest, f->bytes, f->digest);
 }
 
+kv_rc kv_values_file_finite(const kv_values_file *f, kv_elem element, kv_err *err)
+{
+    const int64_t size = kv_elem_bytes(element), step = PORTION / 4;
+    unsigned char bytes[PORTION];
+    float x[PORTION / 4];
+    FILE *in = NULL;
+    size_t n;
+    kv_rc rc = open_payload(f, &in, err);
+    if (rc != KV_OK) return rc;
+    for (int64_t at = 0; rc == KV_OK && (n = fread(bytes, (size_t)size, (size_t)step, in)) > 0; at += (int64_t)n) {
+        kv_num_to_f32_row(element, bytes, x, n);
+        for (size_t i = 0; rc == KV_OK && i < n; i++)
+            if (!isfinite(x[i]))
+                rc = KV_FAIL(err, KV_EFORMAT, "payload file %s: value %" PRId64 " of %s is not finite (as %s)", f->name,
+                             at + (int64_t)i, f->path, kv_elem_name(element));
+    }
+    if (rc == KV_OK && ferror(in) != 0)
+        rc = KV_FAIL(err, KV_EREAD, "payload file %s: %s cannot be read to its end", f->name, f->path);
+    fclose(in);
+    return rc;
+}
+
 kv_rc kv_values_file_read(const kv_values_file *f, kv_elem element, int64_t offset, int64_t n, float *out, kv_err *err)
 {
     const int64_t size = kv_elem_bytes(element), step = PORTION / size;
     unsigned char bytes[PORTION];
-    FILE *in = f->path != NULL ? fopen(f->path, "rb") : NULL;
-    bool good = in != NULL && fseeko(in, (off_t)offset, SEEK_SET) == 0;
+    FILE *in = NULL;
+    const kv_rc rc = open_payload(f, &in, err);
+    if (rc != KV_OK) return rc;
+    bool good = fseeko(in, (off_t)offset, SEEK_SET) == 0;
     for (int64_t at = 0; good && at < n; at += step) {
         const size_t m = (size_t)(n - at < step ? n - at : step);
         good = fread(bytes, (size_t)size, m, in) == m;
@@ -237,8 +262,6 @@ kv_rc kv_values_file_read(const kv_values_file *f, kv_elem element, int64_t offs
                            offset / size + at + (int64_t)i, f->path);
         }
     }
-    if (in != NULL) fclose(in);
-    return good ? KV_OK
-                : KV_FAIL(err, KV_EREAD, "payload file %s: %s cannot be read", f->name,
-                          f->path != NULL ? f->path : "(no path)");
+    fclose(in);
+    return good ? KV_OK : KV_FAIL(err, KV_EREAD, "payload file %s: %s cannot be read", f->name, f->path);
 }

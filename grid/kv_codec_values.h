@@ -41,6 +41,8 @@ typedef struct {
 kv_rc kv_values_file_check(const kv_values_file *f, kv_err *err) KV_MUST_USE;
 /* Size and digest of what stands at f->path now. */
 kv_rc kv_values_file_measure(kv_values_file *f, kv_err *err) KV_MUST_USE;
+/* KV_EFORMAT names the first value that is not finite, where the file holds elements of this type. */
+kv_rc kv_values_file_finite(const kv_values_file *f, kv_elem element, kv_err *err) KV_MUST_USE;
 /* out[n] from byte `offset` on, as float32. KV_EREAD, also for a value that is not finite. */
 kv_rc kv_values_file_read(const kv_values_file *f, kv_elem element, int64_t offset, int64_t n, float *out, kv_err *err)
     KV_MUST_USE;

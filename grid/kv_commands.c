@@ -42,7 +42,8 @@ const kv_command kv_commands[] = {
     {"keygen", "FILE", "secret key to FILE (mode 0600), public key to FILE.pub; never overwrites", NULL, "seal pass-fd",
      1, 1, kv_cmd_keygen},
     {"bench", "", "speed of each part as a ratio to a plain copy",
-     "Pairs and geometry as for run; default: the published pairs at L=1,T=4096,H=8,D=128,e=f16.",
+     "It takes no campaign file. Pairs and geometries as for run; default: the published pairs at\n"
+     "L=1,T=4096,H=8,D=128,e=f16 (T=65536 on a GPU). --codec measures blocks of its own.",
      "geometry pairs select layouts device share-gpu codec tp repeat timeout format", 0, 0, kv_cmd_bench},
     {"codec", "SUB-COMMAND ...", "store and decode KV-cache rows with the lossy block codec", NULL, NULL, 0, 0,
      kv_cmd_codec},

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/kv_text.h"
 #include "certs/kv_json.h"
 #include "grid/kv_diff.h"
 
@@ -153,9 +154,11 @@ static void print_layouts(const kv_diff *d)
 kv_rc kv_diff_text(const kv_diff *d, const char *old_name, const char *new_name, int64_t most, kv_err *err)
 {
     kv_rc rc = KV_OK;
+    char name[KV_TEXT_SHOWN];
     print_layouts(d);
     for (size_t i = 0; i < N_LISTS; i++) KV_TRY(rc, out, print_list(d, &lists[i], most, err));
-    printf("%s: %zu rows, %s: %zu rows; %" PRId64 " the same", old_name, d->side[KV_OLD].n, new_name, d->side[KV_NEW].n,
+    printf("%s: %zu rows, ", kv_text_show(old_name, name), d->side[KV_OLD].n);
+    printf("%s: %zu rows; %" PRId64 " the same", kv_text_show(new_name, name), d->side[KV_NEW].n,
            d->counts[KV_DIFF_SAME]);
     for (size_t i = 1; i < N_LISTS; i++) printf(", %" PRId64 " %s", length_of(d, &lists[i]), lists[i].name);
     printf("; %" PRId64 " redeclared\n", d->redeclared);
@@ -286,13 +289,14 @@ static kv_rc say_list(const kv_diff *d, const list *l, const char *what, kv_err 
 kv_rc kv_diff_say(const kv_diff *d, const char *old_name, bool accept_redeclared, kv_err *err)
 {
     kv_rc rc = KV_OK;
-    char what[KV_ERR_TEXT];
+    char what[KV_ERR_TEXT], name[KV_TEXT_SHOWN];
     if (d->redeclared > 0 && !accept_redeclared)
         KV_TRY(rc, out, say_list(d, &lists[0], "redeclared, which --accept-redeclared accepts", err));
-    snprintf(what, sizeof what, "worse than in %.600s", old_name);
+    snprintf(what, sizeof what, "worse than in %.600s", kv_text_show(old_name, name));
     if (d->counts[KV_DIFF_WORSE] > 0) KV_TRY(rc, out, say_list(d, &lists[1], what, err));
     if (kv_diff_is_void(d))
-        fprintf(stderr, "kvgrid: no row of %s is there again, so nothing was compared; that is not a pass\n", old_name);
+        fprintf(stderr, "kvgrid: no row of %s is there again, so nothing was compared; that is not a pass\n",
+                kv_text_show(old_name, name));
 out:
     return rc;
 }

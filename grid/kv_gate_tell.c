@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/kv_text.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_gate.h"
 
@@ -24,7 +25,9 @@ kv_rc kv_gate_print_text(const kv_gate_facts *f, const char *cert, kv_err *err)
     kv_observed n;
     kv_observe(f->c, f->rows, &n);
     print_counts(&n);
-    printf("certificate %s\nbody digest %s\n", cert, json_string_value(json_object_get(f->doc, "body_digest")));
+    char name[KV_TEXT_SHOWN];
+    printf("certificate %s\nbody digest %s\n", kv_text_show(cert, name),
+           json_string_value(json_object_get(f->doc, "body_digest")));
     return f->baseline != NULL ? kv_diff_text(f->baseline, f->baseline_name, "this run", LISTED, err) : KV_OK;
 }
 

@@ -35,7 +35,7 @@ static const kv_opt table[] = {
      "what the unused ends of blocks hold: stale (default), zero, nan"},
     {"seed", "N", NULL, OPT_INT, AT(seed), 0, ((int64_t)1 << 53) - 1, "seed of payloads and weights (default 1)"},
     {"device", "KIND", "auto|cpu|cuda", OPT_TEXT, AT(device), 0, 0,
-     "where cells run: auto (default: a GPU if there is one), cpu, cuda"},
+     "where cells run: auto (a GPU if there is one; default of run), cpu (default of bench), cuda"},
     {"share-gpu", NULL, NULL, OPT_FLAG, AT(share_gpu), 0, 0, "ranks of one host may share a GPU"},
     {"tp-emulate", NULL, NULL, OPT_FLAG, AT(tp_emulate), 0, 0,
      "one process plays all ranks of a tensor-parallel cell; recorded as transport emulated"},
@@ -235,7 +235,7 @@ void kv_opts_help(const kv_command *cmd)
         help_of_program();
         return;
     }
-    printf("usage: kvgrid %s %s [OPTIONS]\n\n%s\n", cmd->name, cmd->args, cmd->summary);
+    printf("usage: kvgrid %s %s%s[OPTIONS]\n\n%s\n", cmd->name, cmd->args, *cmd->args != '\0' ? " " : "", cmd->summary);
     if (cmd->text != NULL) printf("%s\n", cmd->text);
     printf("\n");
     for (size_t i = 0; i < N_OPTIONS; i++) {

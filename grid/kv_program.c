@@ -21,6 +21,7 @@ int kv_main(int argc, char **argv)
     kv_err err = {0};
     kv_opts opts;
     signal(SIGPIPE, SIG_IGN); /* a closed reader is a write error, said in one line */
+    signal(SIGXFSZ, SIG_IGN); /* and so is a file beyond the limit (ulimit -f) */
     if (argc < 2) {
         KV_FAIL(&err, KV_EINVAL, "a command is missing; see kvgrid --help");
         return kv_ask_fail_once(&err);

@@ -9,6 +9,7 @@
 #include "certs/kv_json.h"
 #include "grid/kv_fault.h"
 #include "grid/kv_merge.h"
+#include "base/kv_temp.h"
 #include "grid/kv_session.h"
 
 static volatile sig_atomic_t stop_asked;
@@ -20,10 +21,7 @@ static volatile sig_atomic_t now_length;
 
 static void ask_to_stop(int sig)
 {
-    if (stop_asked) { /* a second signal stops at once */
-        signal(sig, SIG_DFL);
-        raise(sig);
-    }
+    if (stop_asked) kv_temp_end(sig); /* a second signal stops at once */
     stop_asked = 1;
 }
 

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/kv_text.h"
 #include "grid/kv_show.h"
 
 #define TITLES_SHOWN 4 /* geometries named under a matrix that they share */
@@ -227,6 +228,7 @@ static void print_matrix(const kv_matrices *m, const matrix *x, bool colour)
 /* "codec: 18 NOT_EXACT, 2 REFUSED" and where such rows can be seen. */
 static void print_others(const kv_matrices *m)
 {
+    char name[KV_TEXT_SHOWN];
     for (int c = 0; c < KV_CHECK_COUNT; c++) {
         const char *before = ": ";
         bool any = false;
@@ -239,7 +241,7 @@ static void print_others(const kv_matrices *m)
         }
         if (!any) continue;
         if (c == KV_CHECK_CODEC || c == KV_CHECK_ATTRIBUTION)
-            printf("; side by side: kvgrid codec table %s\n", m->r->path);
+            printf("; side by side: kvgrid codec table %s\n", kv_text_show(m->r->path, name));
         else
             printf("; one a line: --verdict\n");
     }

@@ -278,17 +278,32 @@ bool kv_index_same_image(const kv_index *a, const kv_index *b)
     return true;
 }
 
+/* Along an axis a position is a sum of digit * stride, where the digits are those of the place in the radices of the blocks
+ * and groups that split the axis. It is place * stride of the canonical tensor for all places where it is that for the
+ * first place of each digit: 1, and the sizes of groups and blocks. Nothing is walked: there may be 2^40 tokens. */
 bool kv_index_is_identity(const kv_index *ix)
 {
     if (ix->native != ix->elements) return false;
     if (ix->elements == 0) return true;
     for (int64_t kv = 0; kv < ix->halves; kv++) {
-        const int64_t extent[4] = {ix->layers, ix->tokens, ix->heads, ix->lanes[kv]};
-        for (int axis = 0; axis < 4; axis++)
-            for (int64_t i = 0; i < extent[axis]; i++) {
-                kv_coord c = {axis == 0 ? i : 0, kv, axis == 1 ? i : 0, axis == 2 ? i : 0, axis == 3 ? i : 0};
-                if (kv_index_forward(ix, &c) != kv_index_canonical(ix, &c)) return false;
-            }
+        const struct {
+            int axis;
+            int64_t first, extent; /* the place where a digit is 1 and those below are 0; places of the axis */
+        } digit[] = {{0, 0, 1},
+                     {0, 1, ix->layers},
+                     {1, 1, ix->tokens},
+                     {1, ix->tx, ix->tokens},
+                     {1, ix->block, ix->tokens},
+                     {2, 1, ix->heads},
+                     {3, 1, ix->lanes[kv]},
+                     {3, ix->x, ix->lanes[kv]}};
+        for (size_t d = 0; d < sizeof digit / sizeof digit[0]; d++) {
+            const int64_t i = digit[d].first;
+            const int axis = digit[d].axis;
+            if (i >= digit[d].extent) continue;
+            const kv_coord c = {axis == 0 ? i : 0, kv, axis == 1 ? i : 0, axis == 2 ? i : 0, axis == 3 ? i : 0};
+            if (kv_index_forward(ix, &c) != kv_index_canonical(ix, &c)) return false;
+        }
     }
     return true;
 }

@@ -63,7 +63,12 @@ int32_t kv_codec_wht_len(int32_t d_eff);
 int64_t kv_codec_row_bytes(const kv_codec_params *p);
 /* The built-in table for 1..4 bits: 2^bits ascending levels; NULL for other bits. */
 const float *kv_codec_levels(int32_t bits);
-/* KV_EINVAL with the name of the value and its range: sizes, bits, finite strictly ascending levels, threshold >= 0. */
+/* Whether 2^bits levels ascend, are finite, at most LEVEL_MOST in magnitude and not all below LEVEL_LEAST: else `code`,
+ * with the level. A scaled residual is at most sqrt(wht_len) long, so that a decoded value cannot overflow. */
+#define KV_CODEC_LEVEL_MOST 65504.0f
+#define KV_CODEC_LEVEL_LEAST 0x1p-14f
+kv_rc kv_codec_levels_check(const float *level, int32_t bits, kv_rc code, kv_err *err) KV_MUST_USE;
+/* KV_EINVAL with the name of the value and its range: sizes, bits, levels as above, threshold >= 0. */
 kv_rc kv_codec_params_check(const kv_codec_params *p, kv_err *err) KV_MUST_USE;
 /* The sizes and names only: levels and threshold as they come (conformance vectors). The functions below need this. */
 kv_rc kv_codec_params_check_sizes(const kv_codec_params *p, kv_err *err) KV_MUST_USE;

@@ -36,16 +36,24 @@ static kv_rc check_range(const char *name, int32_t value, int32_t least, int32_t
     return KV_FAIL(err, KV_EINVAL, "%s %" PRId32 " is not from %" PRId32 " to %" PRId32, name, value, least, most);
 }
 
-static kv_rc check_levels(const kv_codec_params *p, kv_err *err)
+kv_rc kv_codec_levels_check(const float *level, int32_t bits, kv_rc code, kv_err *err)
 {
-    for (int32_t i = 0; i < 1 << p->bits; i++) {
-        if (!isfinite(p->level[i]))
-            return KV_FAIL(err, KV_EINVAL, "level %" PRId32 " of %d is not finite", i, 1 << p->bits);
-        if (i > 0 && !(p->level[i - 1] < p->level[i]))
-            return KV_FAIL(err, KV_EINVAL, "level %" PRId32 " (%.9g) is not above level %" PRId32 " (%.9g)", i,
-                           (double)p->level[i], i - 1, (double)p->level[i - 1]);
+    const int32_t count = 1 << bits;
+    float most = 0;
+    for (int32_t i = 0; i < count; i++) {
+        if (!isfinite(level[i])) return KV_FAIL(err, code, "level %" PRId32 " of %" PRId32 " is not finite", i, count);
+        if (i > 0 && !(level[i - 1] < level[i]))
+            return KV_FAIL(err, code,
+                           "level %" PRId32 " (%.9g) is not above level %" PRId32 " (%.9g): levels must be ascending",
+                           i, (double)level[i], i - 1, (double)level[i - 1]);
+        if (fabsf(level[i]) > KV_CODEC_LEVEL_MOST)
+            return KV_FAIL(err, code, "level %" PRId32 " is %.9g: residuals scaled to length 1 need none beyond +-%g",
+                           i, (double)level[i], (double)KV_CODEC_LEVEL_MOST);
+        if (fabsf(level[i]) > most) most = fabsf(level[i]);
     }
-    return KV_OK;
+    if (most >= KV_CODEC_LEVEL_LEAST) return KV_OK;
+    return KV_FAIL(err, code, "the largest level is %.9g: with none of at least %g residuals would be lost",
+                   (double)most, (double)KV_CODEC_LEVEL_LEAST);
 }
 
 kv_rc kv_codec_params_check_sizes(const kv_codec_params *p, kv_err *err)
@@ -64,7 +72,7 @@ out:
 kv_rc kv_codec_params_check(const kv_codec_params *p, kv_err *err)
 {
     kv_rc rc = kv_codec_params_check_sizes(p, err);
-    if (rc == KV_OK) rc = check_levels(p, err);
+    if (rc == KV_OK) rc = kv_codec_levels_check(p->level, p->bits, KV_EINVAL, err);
     if (rc == KV_OK && p->outliers && !(p->threshold >= 0.0f && isfinite(p->threshold)))
         rc = KV_FAIL(err, KV_EINVAL, "outlier threshold %g is not a finite number of at least 0", (double)p->threshold);
     return rc;

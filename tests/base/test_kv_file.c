@@ -122,6 +122,42 @@ static void file_read__says_what_it_cannot(void **state)
     free(path);
 }
 
+/* A pipe by its name is refused at once, though nobody writes into it; one that is open already is read to its end, and
+ * not waited for longer than said. */
+static void file_read__does_not_wait_for_a_pipe(void **state)
+{
+    (void)state;
+    char folder[128], name[32];
+    int ends[2];
+    kv_buf b = {0};
+    kv_err err = {0};
+    FILE *f = NULL;
+    kvt_folder(folder);
+    char *path = kvt_path(folder, "pipe");
+    assert_int_equal(mkfifo(path, 0600), 0);
+    kvt_refused(kv_file_read(path, 100, &b, &err), KV_EREAD, &err, "pipe",
+                KVT_SAYS(path, "is a pipe, a file is needed"));
+    kvt_refused(kv_file_open_regular(path, &f, &err), KV_EREAD, &err, "pipe", KVT_SAYS(path, "no regular file"));
+    kvt_refused(kv_file_open_regular(folder, &f, &err), KV_EREAD, &err, "folder", KVT_SAYS(folder, "no regular file"));
+    assert_int_equal(pipe(ends), 0);
+    snprintf(name, sizeof name, "/dev/fd/%d", ends[0]);
+    kvt_refused(kv_file_wait(ends[0], name, 0, &err), KV_EREAD, &err, "silent", KVT_SAYS(name, "nothing came from"));
+    assert_int_equal(write(ends[1], "12345", 5), 5);
+    close(ends[1]);
+    kvt_ok(kv_file_read(name, 5, &b, &err), &err);
+    assert_string_equal(b.data, "12345");
+    kv_buf_free(&b);
+    close(ends[0]);
+    kvt_remove(folder, "pipe");
+    kvt_put(folder, "pipe", "12345");
+    kvt_ok(kv_file_open_regular(path, &f, &err), &err);
+    assert_int_equal(fgetc(f), '1');
+    fclose(f);
+    kvt_remove(folder, "pipe");
+    assert_int_equal(rmdir(folder), 0);
+    free(path);
+}
+
 static void path_beside__joins_folders(void **state)
 {
     (void)state;
@@ -165,11 +201,9 @@ static void file__survives_every_failed_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(file_write__replaces_in_one_step),
-        cmocka_unit_test(file_write_new__never_replaces),
-        cmocka_unit_test(file_write__leaves_nothing_where_it_cannot),
-        cmocka_unit_test(file_read__says_what_it_cannot),
-        cmocka_unit_test(path_beside__joins_folders),
+        cmocka_unit_test(file_write__replaces_in_one_step),           cmocka_unit_test(file_write_new__never_replaces),
+        cmocka_unit_test(file_write__leaves_nothing_where_it_cannot), cmocka_unit_test(file_read__says_what_it_cannot),
+        cmocka_unit_test(file_read__does_not_wait_for_a_pipe),        cmocka_unit_test(path_beside__joins_folders),
         cmocka_unit_test(file__survives_every_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;

@@ -211,7 +211,7 @@ static void pair_unit_layers__is_all_layers_where_a_side_keeps_them(void **state
     kv_layout_free(b);
 }
 
-/* same_image and is_identity work from one line an axis; here every position is looked at. */
+/* same_image works from one line an axis, is_identity from a few places of it; here every position is looked at. */
 static void index_same_image__agrees_with_every_position(void **state)
 {
     (void)state;
@@ -244,9 +244,118 @@ static void index_same_image__agrees_with_every_position(void **state)
     assert_true(same > 100 && identity > 100);
 }
 
+/* Whether native position = canonical position, looked at everywhere. */
+static bool walk_is_identity(const kv_index *ix)
+{
+    bool straight = ix->native == ix->elements;
+    for (int64_t l = 0; l < ix->layers; l++)
+        for (int64_t kv = 0; kv < ix->halves; kv++)
+            for (int64_t t = 0; t < ix->tokens; t++)
+                for (int64_t h = 0; h < ix->heads; h++)
+                    for (int64_t i = 0; i < ix->lanes[kv]; i++) {
+                        const kv_coord c = {l, kv, t, h, i};
+                        straight = straight && kv_index_forward(ix, &c) == kv_index_canonical(ix, &c);
+                    }
+    return straight;
+}
+
+typedef struct {
+    int64_t layouts, bound, identity;
+} walked;
+
+static void compare_with_walk(const char *text, walked *sum)
+{
+    kv_err err = {0};
+    kv_layout *l = NULL;
+    json_t *o = kvt_layout_json(text);
+    const kv_rc rc = kv_layout_new(o, text, &l, &err);
+    json_decref(o);
+    if (rc != KV_OK) return; /* an order that no layout has */
+    sum->layouts++;
+    for (int64_t n = 0; n < 11 * 2 * 3 * 2; n++) {
+        const kv_geometry g = {.layers = 1 + n / 66 % 2,
+                               .tokens = n % 11,
+                               .kv_heads = 1 + n / 11 % 2,
+                               .head_dim = 2 * (1 + n / 22 % 3),
+                               .head_dim_v = 2 * (1 + n / 22 % 3),
+                               .element = KV_ELEM_F16};
+        kv_index ix;
+        kv_bind_state state;
+        char reason[KV_REASON_TEXT];
+        kvt_ok(kv_layout_bind(l, &g, kv_pair_unit_layers(l, l, &g), &ix, &state, reason, &err), &err);
+        if (state != KV_BIND_OK) continue;
+        sum->bound++;
+        const bool want = walk_is_identity(&ix);
+        sum->identity += want && ix.elements > 0;
+        if (kv_index_is_identity(&ix) != want) fail_msg("%s at T=%" PRId64 ": not %d", text, g.tokens, want);
+    }
+    kv_layout_free(l);
+}
+
+/* Every order of the factors, with tokens and lanes split or not. */
+static void index_is_identity__agrees_with_a_walk_everywhere(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *store, *factors[7], *sizes;
+        int n;
+    } families[] = {{"sep", {"T", "H", "D"}, "", 3},
+                    {"int", {"KV", "T", "H", "D"}, "", 4},
+                    {"sep", {"L", "Tb", "Ti", "H", "D"}, " block=4", 5},
+                    {"sep", {"L", "T", "H", "Dg", "Dx"}, " x=2", 5},
+                    {"int", {"KV", "Tb", "Ti", "H", "D"}, " block=4", 5},
+                    {"sep", {"Tb", "Tg", "Tx", "H", "D"}, " block=4 tx=2", 5},
+                    {"sep", {"Tb", "Tg", "Tx", "H", "Dg", "Dx"}, " block=6 tx=2 x=2", 6},
+                    {"int", {"KV", "Tb", "Tg", "Tx", "H", "Dg", "Dx"}, " block=4 tx=2 x=2", 7}};
+    walked sum = {0};
+    for (size_t f = 0; f < KVT_COUNT(families); f++) {
+        int at[7], count = families[f].n, orders = 1;
+        for (int i = 2; i <= count; i++) orders *= i;
+        for (int order = 0; order < orders; order++) {
+            char text[KVT_TEXT];
+            bool used[7] = {false};
+            int left = order, n = snprintf(text, sizeof text, "a %s k=", families[f].store);
+            for (int i = count, radix = orders; i > 0; i--) { /* the order's number in factorial digits */
+                radix /= i;
+                int k = left / radix, pick = 0;
+                left %= radix;
+                for (; used[pick] || k > 0; pick++) k -= !used[pick];
+                used[pick] = true;
+                at[count - i] = pick;
+            }
+            for (int i = 0; i < count; i++)
+                n += snprintf(text + n, sizeof text - (size_t)n, "%s%s", i > 0 ? "." : "", families[f].factors[at[i]]);
+            snprintf(text + n, sizeof text - (size_t)n, "%s", families[f].sizes);
+            compare_with_walk(text, &sum);
+        }
+    }
+    print_message("%" PRId64 " orders, %" PRId64 " bound, %" PRId64 " of them the identity\n", sum.layouts, sum.bound,
+                  sum.identity);
+    assert_true(sum.layouts > 1000 && sum.identity > 1000);
+}
+
+/* However many tokens there are. */
+static void index_is_identity__walks_nothing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layout;
+        bool identity;
+    } cases[] = {{"a sep k=T.H.D", true}, {"a sep k=Tb.Ti.H.D block=16", true}, {"a sep k=H.T.D", false}};
+    const kv_geometry g = kvt_geometry("L=1,T=1099511627776,H=2,D=2,e=f16");
+    for (size_t i = 0; i < KVT_COUNT(cases); i++) {
+        kv_layout *l = kvt_layout(cases[i].layout);
+        const kv_index ix = kvt_bind(l, &g, 1);
+        assert_int_equal(kv_index_is_identity(&ix), cases[i].identity);
+        kv_layout_free(l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(index_is_identity__agrees_with_a_walk_everywhere),
+        cmocka_unit_test(index_is_identity__walks_nothing),
         cmocka_unit_test(bind__counts_as_the_published_rows_do),
         cmocka_unit_test(bind__says_why_a_layout_does_not_exist),
         cmocka_unit_test(bind__takes_x_in_bytes_from_the_element),

@@ -96,8 +96,24 @@ for p in range(4):
     tail = slice(p * plane + 512 * token, (p + 1) * plane)
     assert a[tail] == b[tail] and a[p * plane:p * plane + 512 * token] != b[p * plane:p * plane + 512 * token]
 PY
-    kv codec store array.bf16 again.kvc --geometry $G,e=bf16
+    kv codec store array.bf16 again.kvc --geometry $G,e=bf16 --verify --format json
     expect_same a.kvc again.kvc # the same bytes every time
+    # What --verify says is true of the array that decode writes, rounded to its type.
+    "$KV_PYTHON" - "$OUT" <<'PY' || fail "--verify measured something else"
+import array, json, math, sys
+def floats(name):
+    bits = array.array('H', open(name, 'rb').read())
+    return array.array('f', array.array('I', [b << 16 for b in bits]).tobytes())
+a, b, plane = floats('array.bf16'), floats('back.bf16'), 600 * 2 * 16
+said = json.load(open(sys.argv[1]))
+for half, name in enumerate('kv'):
+    at = [p * plane + i for p in (half, half + 2) for i in range(plane)]
+    off, worst = sum((b[i] - a[i]) ** 2 for i in at), max(abs(b[i] - a[i]) for i in at)
+    want = math.sqrt(off / sum(a[i] ** 2 for i in at))
+    said_here = said[name]['error']
+    assert said_here['relative_l2_ppm'] == math.floor(want * 1e6 + 0.5), (name, said_here, want)
+    assert said_here['largest_ppm'] == math.floor(worst * 1e6 + 0.5), (name, said_here, worst)
+PY
 }
 
 case_sizes_are_those_of_the_file()
@@ -232,6 +248,11 @@ case_tables()
     refused 1 "odd\.f32" "12 bytes" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table odd.f32
     cat <(tail -c 16 t.f32) <(head -c 16 t.f32) >down.f32
     refused 1 "down\.f32" "ascending" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table down.f32
+    "$KV_PYTHON" -c 'import struct
+for name, most in (("huge", 3e38), ("tiny", 1e-40)):
+    open(name + ".f32", "wb").write(struct.pack("<8f", *[most * (i - 3.5) / 3.5 for i in range(8)]))'
+    refused 1 "huge\.f32: level 0 is -[0-9.]+e\+38" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table huge.f32
+    refused 1 "tiny\.f32: the largest level is [0-9.]+e-4[01]" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table tiny.f32
 }
 
 case_a_table_needs_two_blocks()
@@ -288,7 +309,58 @@ case_inputs_and_outputs()
     refused 1 "array.bf16" "no stored cache" -- codec inspect array.bf16
     kv codec store array.bf16 a.kvc --geometry $G,e=bf16
     refused 2 "a.kvc" "destroy" -- codec decode a.kvc a.kvc
+    refused 1 "-none/index\.json" -- codec conformance -- -none
+    refused 2 "--geometry" -- bench --codec --geometry L=1,T=16,H=1,D=16,e=f16
+    refused 2 "--tp" -- bench --codec --tp
     refused 5 "no/such" -- codec decode a.kvc no/such/x
+}
+
+# A pipe that nobody writes into is not waited for.
+case_pipes_are_no_arrays()
+{
+    mkfifo pipe
+    made
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16
+    refused 1 "pipe" "no regular file" -- codec store pipe x.kvc --geometry $G,e=bf16
+    refused 1 "pipe" "no regular file" -- codec decode pipe x
+    refused 1 "pipe" "no regular file" -- codec inspect pipe
+    refused 1 "pipe" "no regular file" -- codec calibrate table pipe x --geometry $G,e=bf16 --stream k
+    refused 1 "pipe" "pipe, a file is needed" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table pipe
+    refused 1 "pipe" "pipe, a file is needed" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --whiten pipe
+    refused 1 "pipe" "pipe, a file is needed" -- verify pipe
+    refused 1 "pipe" "pipe, a file is needed" -- plan pipe
+}
+
+# Whatever ends it, nothing is left beside the output.
+case_nothing_is_left_behind()
+{
+    local signal tries
+    truncate -s 64M zeros.bf16 # [1][2][16384][8][128]
+    for signal in INT TERM HUP; do
+        env --default-signal=INT "$KVGRID" codec store zeros.bf16 x.kvc --geometry L=1,T=16384,H=8,D=128,e=bf16 >"$OUT" 2>"$ERR" &
+        for ((tries = 0; tries < 400; tries++)); do
+            compgen -G 'x.kvc.tmp.*' >/dev/null && break
+            sleep 0.01
+        done
+        kill -$signal $! || fail "it was done before the signal"
+        wait $!
+        rc=$?
+        last="kvgrid codec store, SIG$signal"
+        [ "$rc" -gt 128 ] || fail "SIG$signal: exit code $rc"
+        [ -z "$(find . -name 'x.kvc*')" ] || fail "left behind: $(find . -name 'x.kvc*')"
+    done
+    rm zeros.bf16
+    made
+    kv codec store array.bf16 a.kvc --geometry $G,e=bf16
+    (ulimit -f 32 && "$KVGRID" codec store array.bf16 x.kvc --geometry $G,e=bf16 --skip-layers 0,1 >"$OUT" 2>"$ERR")
+    finish $?
+    expect_rc 5
+    expect_one_line 'x\.kvc: cannot be written: File too large'
+    (ulimit -f 32 && "$KVGRID" codec decode a.kvc x.kvc >"$OUT" 2>"$ERR")
+    finish $?
+    expect_rc 5
+    expect_one_line 'x\.kvc: cannot be written: File too large'
+    [ -z "$(find . -name 'x.kvc*')" ] || fail "left behind: $(find . -name 'x.kvc*')"
 }
 
 case_no_tokens_at_all()

@@ -182,6 +182,10 @@ case_parts_merge_to_the_same_body()
         expect_rc 0
         accepted p$p.json
     done
+    # The first cell that is missing is named so that it can be told from all others.
+    kv merge p1.json p3.json -o x.json --key "$KEY" --trust "$PUB"
+    expect_rc 1
+    expect_one_line 'the first is attribution canonical->kv1 at .*,cell=[a-z0-9-]+,seed=[0-9]+; give'
     kv merge p1.json p2.json p3.json -o all.json --key "$KEY" --trust "$PUB"
     expect_rc 0
     [ "$(body all.json)" = "$(body "$ROWS_CERT")" ] || fail "another body"
@@ -248,6 +252,14 @@ case_a_users_file_is_a_payload()
     expect_value own.cert.json observed.verdicts.REFUSED 4
     expect_value own.cert.json observed.verdicts.NOT_EXACT 4
     ! grep -q 'k\.f16' own.cert.json || fail "the path stands in the certificate"
+    # A value that is no number is an input that is not good: told by plan and run before the work, and only where the file fits.
+    printf '\001\176' | dd of=k.f16 bs=2 seek=7 conv=notrunc 2>/dev/null
+    refused 1 'payload file mine: value 7 of .*k\.f16 is not finite \(as f16\)' -- plan own.json
+    refused 1 'value 7 of .*k\.f16 is not finite' -- run own.json -o x.json --key "$KEY"
+    "$KV_PYTHON" -c 'import json
+c = json.load(open("own.json")); c["geometries"][0]["tokens"] = 11; json.dump(c, open("other.json", "w"))'
+    kv plan other.json
+    expect_rc 0
 }
 
 case_a_study_alone_is_something_checked()

@@ -118,6 +118,32 @@ case_no_pipe_or_link_is_replaced()
     [ -L link ] && [ "$(cat target)" = kept ] || fail "the link or what it names was changed"
 }
 
+# A file name may hold anything: what is shown of it cannot colour a terminal or add a line.
+case_names_are_shown_without_control_characters()
+{
+    need_key
+    local bad=$'a\e[31m\nb'
+    campaign c.json
+    kv run c.json -o "$bad" --key "$KEY" --progress none
+    expect_rc 0
+    expect_out '^certificate a\?\[31m\?b$'
+    expect_no_colour
+    head -c 1280 /dev/zero >zeros.bf16 # [1][2][4][5][16]
+    shown() # ARGS...: good, and the name cannot be told from a plain one
+    {
+        kv "$@"
+        expect_rc 0
+        expect_no_colour
+        ! grep -q '^b' "$OUT" "$ERR" || fail "the name of a file began a line"
+    }
+    shown diff "$bad" "$bad"
+    shown keygen "$bad.key"
+    shown show "$bad"
+    shown codec store zeros.bf16 "$bad.kvc" --geometry L=1,T=4,H=5,D=16,e=bf16
+    shown codec inspect "$bad.kvc"
+    shown codec decode "$bad.kvc" "$bad.back"
+}
+
 case_an_output_is_no_input()
 {
     need_key
@@ -153,8 +179,14 @@ case_dash_is_standard_output()
     expect_same "$OUT" rows.csv
     expect_no_file -
     campaign c.json
-    refused 2 '-o -: a certificate goes to a file' -- run c.json -o - --key "$KEY"
-    refused 2 '-o -: a certificate goes to a file' -- merge "$CERT" -o - --key "$KEY"
+    refused 2 '"-": this goes to a file' -- run c.json -o - --key "$KEY"
+    refused 2 '"-": this goes to a file' -- merge "$CERT" -o - --key "$KEY"
+    refused 2 '"-": this goes to a file' -- keygen -
+    head -c 1280 /dev/zero >zeros.bf16
+    refused 2 '"-": this goes to a file' -- codec store zeros.bf16 - --geometry L=1,T=4,H=5,D=16,e=bf16
+    kv codec store zeros.bf16 z.kvc --geometry L=1,T=4,H=5,D=16,e=bf16
+    refused 2 '"-": this goes to a file' -- codec decode z.kvc -
+    refused 2 '"-": this goes to a file' -- codec calibrate table zeros.bf16 - --geometry L=1,T=4,H=10,D=16,e=bf16 --stream k
 }
 
 case_a_closed_pipe_is_told_in_one_line()

@@ -7,13 +7,13 @@ root=$(readlink -f -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 cc=${CC:-gcc}
-pkg-config --exists cmocka jansson || { echo "cmocka or jansson is not there"; exit 77; }
-read -r -a libs <<<"$(pkg-config --libs cmocka jansson)"
-read -r -a flags <<<"$(pkg-config --cflags cmocka jansson)"
+pkg-config --exists cmocka jansson libsodium || { echo "cmocka, jansson or libsodium is not there"; exit 77; }
+read -r -a libs <<<"$(pkg-config --libs cmocka jansson libsodium)"
+read -r -a flags <<<"$(pkg-config --cflags cmocka jansson libsodium)"
 flags+=(-std=c17 -O1 -ffp-contract=off -w -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE "-DKV_SOURCE_DIR=\"$root\"")
 codec=kernels/codec
 sources=("$codec"/kv_codec_{params,work,ref,kmeans,pick,simd_sse2,simd_avx2,simd_avx512,vectors,slot,slot_unpack}.c
-    kernels/kv_kern_num.c grid/kv_codec_{conform,conform_slot,compare}.c)
+    kernels/kv_kern_num.c grid/kv_codec_{conform,conform_slot,compare}.c certs/kv_sha256.c)
 tests=(rng property kmeans vectors '')
 
 # name | files below kernels/codec | sed expression
@@ -58,7 +58,7 @@ compile()
 {
     local f t pids=() ok=0
     cd -- "$1" || return 1
-    for f in "${sources[@]}" base/kv_{alloc,err,file,text}.c; do
+    for f in "${sources[@]}" base/kv_{alloc,err,file,temp,text}.c; do
         "$cc" "${flags[@]}" -I. -c -o "obj/$(basename "$f" .c).o" "$f" & pids+=($!)
     done
     for t in "${tests[@]}"; do
@@ -84,7 +84,7 @@ failing()
 
 fresh()
 {
-    rm -rf "$1" && mkdir -p "$1/obj" && cp -r --parents -t "$1" base layouts kernels tests/kernels/codec tests/*.h grid/kv_codec_*.[ch]
+    rm -rf "$1" && mkdir -p "$1/obj" && cp -r --parents -t "$1" base layouts kernels tests/kernels/codec tests/*.h grid/kv_codec_*.[ch] certs/kv_sha256.[ch]
 }
 
 cd -- "$root" || exit 1

@@ -182,8 +182,14 @@ static void params_check__names_what_is_out_of_range(void **state)
     REFUSED(rule, -1, "rule -1");
     REFUSED(level[2], good.level[1], "level 2", "not above level 1");
     REFUSED(level[3], NAN, "level 3", "not finite");
+    REFUSED(level[3], 65505.0f, "level 3 is 65505", "65504");
+    REFUSED(level[0], -1e38f, "level 0 is -9.99999968e+37", "65504");
     REFUSED(threshold, -1.0f, "threshold -1");
     REFUSED(threshold, INFINITY, "threshold inf");
+    for (int i = 0; i < 4; i++) good.level[i] = (float)(i - 2) * 0x1p-15f; /* up to 2^-14 in magnitude */
+    kvt_ok(kv_codec_params_check(&good, &err), &err);
+    for (int i = 0; i < 4; i++) good.level[i] *= 0.5f;
+    REFUSED(bits, 2, "the largest level is 3.05175781e-05", "at least 6.10352e-05");
 }
 
 static void kv1__a_row_on_its_centre_comes_back_exactly(void **state)

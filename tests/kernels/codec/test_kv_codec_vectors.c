@@ -2,6 +2,7 @@
  * and the reader against hostile bytes, on a file of our own making. */
 #include "kernels/codec/kv_codec_vectors.h"
 
+#include "certs/kv_sha256.h"
 #include "grid/kv_codec_conform.h"
 #include "tests/kernels/codec/kv_test_codec.h"
 
@@ -213,6 +214,19 @@ static void conform__says_what_differs(void **state)
     kvt_put(folder, "index.json", "{'cases': [{'name': 'a', 'file': 'a.bin', 'n': 6}]}");
     kvt_refused(kv_codec_conform(folder, count, NULL, &told_count, &sum, &err), KV_EFORMAT, &err, "n",
                 KVT_SAYS("a: n is 5"));
+    char text[256], digest[KV_SHA256_HEX];
+    kv_sha256_hex(f.bytes, (size_t)f.size, digest);
+    for (int wrong = 0; wrong < 3; wrong++) { /* the file's digest, one digit of it another, no digest at all */
+        snprintf(text, sizeof text, "{'cases': [{'name': 'a', 'file': 'a.bin', 'sha256': %s%s%s}]}",
+                 wrong < 2 ? "'" : "", wrong < 2 ? digest : "7", wrong < 2 ? "'" : "");
+        if (wrong == 1) text[strlen(text) - 6] = text[strlen(text) - 6] == '0' ? '1' : '0';
+        kvt_put(folder, "index.json", text);
+        const kv_rc rc = kv_codec_conform(folder, count, NULL, &told_count, &sum, &err);
+        if (wrong == 0)
+            kvt_ok(rc, &err);
+        else
+            kvt_refused(rc, KV_EFORMAT, &err, text, KVT_SAYS("a.bin: sha256 is", digest));
+    }
     kvt_put(folder, "index.json", "{'cases': [{'name': 'a', 'file': '../a.bin'}]}");
     kvt_refused(kv_codec_conform(folder, count, NULL, &told_count, &sum, &err), KV_EFORMAT, &err, "path",
                 KVT_SAYS("no file"));
