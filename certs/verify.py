@@ -322,12 +322,18 @@ def format_faults(doc):
             yield "$.run.devices[%d].device" % i, " or ".join(DEVICES), entry["device"]
 
 
+KINDS = {bool: "b", str: "s", type(None): "z", dict: "o", list: "l"}
+
+
 def kind_of(v):
-    if isinstance(v, bool):
-        return "b"
-    if isinstance(v, int):
+    if type(v) is int:
         return "n" if v >= 0 else "-"
-    return {str: "s", type(None): "z", dict: "o", list: "l"}[type(v)]
+    return KINDS[type(v)]
+
+
+def fits(value, field):
+    """Whether a value without parts is of the field's type: what most values are, told without going into them."""
+    return type(field) is str and (field == "a" or kind_of(value) in field)
 
 
 def shape_faults(value, field, path):
@@ -338,7 +344,8 @@ def shape_faults(value, field, path):
         yield path, "a value of type " + kind, value
     elif isinstance(value, list):
         for i, item in enumerate(value):
-            yield from shape_faults(item, inner, "%s[%d]" % (path, i))
+            if not fits(item, inner):
+                yield from shape_faults(item, inner, "%s[%d]" % (path, i))
     elif isinstance(value, dict) and inner is not None:
         known = set()
         if inner is ROW and isinstance(value.get("check"), str):  # the keys of a row are those of its check
@@ -347,7 +354,7 @@ def shape_faults(value, field, path):
             name = key.rstrip("?")
             known.add(name)
             if name in value:
-                if name != "*":
+                if name != "*" and not fits(value[name], sub):
                     yield from shape_faults(value[name], sub, path + "." + name)
             elif not key.endswith("?") and name != "*":
                 yield path + "." + name, "a value of type " + (sub if isinstance(sub, str) else sub[0]), None
