@@ -142,6 +142,65 @@ case_a_lost_rank_ends_the_job()
     done
 }
 
+# Heads x sizes x layouts, tokens no multiple of a block: whatever exists is exact with the least bytes, all else is X4.
+# matrix FILE PAIRS: the campaign
+matrix()
+{
+    campaign "$1" "select=$LOSSLESS" pairs= "tp={\"pairs\":$2,\"sizes\":[1,2,3,4,8]}" \
+        'geometries=[{"layers":1,"tokens":37,"kv_heads":[1,2,3,4,8,12],"head_dim":8,"element":"f16"}]'
+}
+LOSSLESS='["vllm-fa","vllm-paged-x","trtllm","sglang","hf-dynamic-cache","llamacpp","flashinfer-nhd","lmdeploy-turbomind"]'
+expect_matrix()
+{
+    "$KV_PYTHON" - "$1" "$2" <<'PY' || fail "$1: not the matrix that it should be"
+import json, sys
+cert, pairs = json.load(open(sys.argv[1])), int(sys.argv[2])
+there = lambda h, s: h % s == 0 or (s > h and s % h == 0)
+seen, sides = {}, (set(), set())
+for r in cert["rows"]:
+    h, p, q = cert["geometries"][r["geometry"]]["kv_heads"], int(r["params"]["from"]), int(r["params"]["to"])
+    seen[h, p, q] = seen.get((h, p, q), 0) + 1
+    sides[0].add(r["src"]), sides[1].add(r["dst"])
+    if not (there(h, p) and there(h, q)):
+        assert (r["verdict"], r["frontier_code"]) == ("REFUSED", "X4_GEOMETRY_UNREPRESENTABLE"), r
+        continue
+    assert r["verdict"] in ("EXACT_BYTE", "EXACT_TOKEN"), r
+    w = r["proof"]
+    assert w["wire_minimal"] and w["wire_bytes"] == w["least_wire_bytes"] and w["ranks"] == max(p, q), r
+    # a head of 37 tokens, K and V of 8 lanes of 2 bytes, to each rank that holds it there and not here
+    holds = lambda s, r: set(range(r * h // s, (r + 1) * h // s)) if s <= h else {r // (s // h)}
+    lacks = sum(len(holds(q, r) - (holds(p, r) if r < p else set())) for r in range(q))
+    assert w["wire_bytes"] == lacks * 37 * 2 * 8 * 2, (r, lacks)
+assert len(sides[0]) == len(sides[1]) == 8 and len(seen) == 6 * 25, (sides, len(seen))
+assert all(n in (pairs, pairs - 8) for n in seen.values()), seen
+PY
+}
+case_matrix_of_heads_sizes_and_layouts()
+{
+    local i list='' names
+    need_key
+    names=(vllm-fa vllm-paged-x trtllm sglang hf-dynamic-cache llamacpp flashinfer-nhd lmdeploy-turbomind)
+    for i in 0 1 2 3 4 5 6 7; do list+=",[\"${names[i]}\",\"${names[(i + 3) % 8]}\"]"; done
+    matrix c.json "[${list#,}]"
+    kv run c.json -o c.cert.json --key "$KEY" --progress none --tp-emulate
+    expect_rc 0
+    expect_matrix c.cert.json 8
+    both_verifiers c.cert.json 0
+}
+case_slow_matrix_of_all_pairs()
+{
+    [ -n "${KV_FULL-}" ] || skip "all pairs of layouts, by one process and by 8 ranks (over a minute), with --full only"
+    need_key
+    matrix c.json '"all-ordered"'
+    kv run c.json -o played.json --key "$KEY" --progress none --tp-emulate
+    expect_rc 0
+    expect_matrix played.json 64
+    both_verifiers played.json 0
+    kv_mpi 8 run c.json -o ranks.json --key "$KEY" --progress none
+    expect_rc 0
+    expect_value ranks.json body_digest "$(value played.json body_digest)"
+}
+
 # One rank of a group has no memory, or its device fails, in the middle of a cell: all refuse alike, and go on.
 case_a_failure_of_one_rank_is_a_row()
 {
