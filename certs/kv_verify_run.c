@@ -91,6 +91,25 @@ static void check_ranks(kv_vf *v, const json_t *run)
     }
 }
 
+/* ---- bytes on the wire --------------------------------------------------------------------------- */
+
+/* Every rank received what it lacked and no more, and all that was sent was received. */
+static void check_wire(kv_vf *v, const json_t *wire)
+{
+    uint64_t sent = 0, received = 0;
+    for (size_t i = 0; i < json_array_size(wire); i++) {
+        const json_t *entry = json_array_get(wire, i);
+        sent += (uint64_t)kv_vf_number(entry, "sent");
+        received += (uint64_t)kv_vf_number(entry, "received");
+        (void)kv_vf_want_int(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, kv_vf_at(v, "$.run.wire[%zu].rank", i), (int64_t)i,
+                             json_object_get(entry, "rank"));
+        (void)kv_vf_want_int(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, kv_vf_at(v, "$.run.wire[%zu].received", i),
+                             kv_vf_number(entry, "least"), json_object_get(entry, "received"));
+    }
+    if (sent != received)
+        kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.wire", "as many bytes sent as received", "others");
+}
+
 /* ---- failures ------------------------------------------------------------------------------------ */
 
 static kv_rc key_of(const json_t *o, char out[KV_HASH_HEX])
@@ -139,6 +158,7 @@ void kv_vf_run(kv_vf *v)
 {
     const json_t *run = json_object_get(v->doc, "run");
     check_ranks(v, run);
+    check_wire(v, json_object_get(run, "wire"));
     read_failures(v, json_object_get(run, "failures"));
 }
 

@@ -223,6 +223,11 @@ static const shape s_difference_value[] = {{"value", STR, 0, 0, NULL},
                                            {NULL, 0, 0, 0, NULL}};
 static const shape s_difference[] = {
     {"what", STR, 0, 0, NULL}, {"values", ARR, 0, OBJ, s_difference_value}, {NULL, 0, 0, 0, NULL}};
+static const shape s_wire[] = {{"rank", NAT, 0, 0, NULL},
+                               {"sent", NAT, 0, 0, NULL},
+                               {"received", NAT, 0, 0, NULL},
+                               {"least", NAT, 0, 0, NULL},
+                               {NULL, 0, 0, 0, NULL}};
 static const shape s_run[] = {{"source", OBJ, OPEN, 0, s_source},
                               {"ranks", NAT, 0, 0, NULL},
                               {"devices", ARR, OPEN, OBJ, s_device},
@@ -233,6 +238,7 @@ static const shape s_run[] = {{"source", OBJ, OPEN, 0, s_source},
                               {"elapsed_ms", NAT, 0, 0, NULL},
                               {"transports_why", ARR, OPTIONAL, STR, NULL},
                               {"differences", ARR, OPTIONAL, OBJ, s_difference},
+                              {"wire", ARR, OPTIONAL, OBJ, s_wire},
                               {NULL, 0, 0, 0, NULL}};
 static const shape s_signature[] = {{"alg", STR, 0, 0, NULL},
                                     {"key_id", STR, 0, 0, NULL},

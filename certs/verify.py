@@ -302,6 +302,7 @@ DOCUMENT = {
                                            **fields("n", "geometry rank"), "params": ("o", {"*": "a"})})),
                   "differences?": ("l", ("o", {"what": "s", "values": ("l", ("o", {
                       "value": "s", "ranks?": ("l", "n"), "hosts?": ("l", "s"), "parts?": ("l", "s")}))})),
+                  "wire?": ("l", ("o", fields("n", "rank sent received least"))),
                   "started": "s", "elapsed_ms": "n", "*": "a"}),
     "signature": ("o", fields("s", "alg key_id public_key sig")),
 }
@@ -1578,6 +1579,12 @@ class Verifier(CodecRows, TpRows):
                 self.fault(10, "$.run.devices[%d].rank" % i, "each rank once, in order", entry["rank"])
                 break
             following = entry["rank"] + 1
+        wire = run.get("wire", [])
+        for i, entry in enumerate(wire):
+            self.want(10, "$.run.wire[%d].rank" % i, i, entry["rank"])
+            self.want(10, "$.run.wire[%d].received" % i, entry["least"], entry["received"])
+        if sum(entry["sent"] - entry["received"] for entry in wire) % 2**64:
+            self.fault(10, "$.run.wire", "as many bytes sent as received", "others")
 
     def checks(self):
         """What the checks come to by rows and controls: a check that says better is worth nothing."""

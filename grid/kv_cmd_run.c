@@ -48,6 +48,7 @@ static kv_rc session_run(kv_session *s, int *code, kv_err *err)
     rc = kv_session_compute(s, err);
     if (rc == KV_OK) rc = kv_session_shards_run(s, err);
     if (rc == KV_OK) rc = kv_session_recheck(s, err);
+    if (rc == KV_OK) rc = kv_session_shards_count(s, err);
     if (rc == KV_OK) rc = kv_session_finish(s, code, err);
     if (rc == KV_EINTR) {
         *code = interrupted(s);

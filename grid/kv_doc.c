@@ -305,11 +305,11 @@ static json_t *rows_new(const kv_campaign *c, kv_row_set rows)
 
 static json_t *run_new(const kv_run_facts *f)
 {
-    return json_pack("{s:{s:s,s:b,s:s},s:i,s:O,s:o,s:O*,s:O,s:O*,s:O,s:s,s:I}", "source", "commit", KV_SOURCE_COMMIT,
-                     "dirty", KV_SOURCE_DIRTY, "flags", KV_SOURCE_FLAGS, "ranks", f->ranks, "devices", f->devices,
-                     "transports", copy_or_empty(f->transports), "transports_why", f->transports_why, "versions",
-                     f->versions, "differences", f->differences, "failures", f->failures, "started", f->started,
-                     "elapsed_ms", (json_int_t)f->elapsed_ms);
+    return json_pack("{s:{s:s,s:b,s:s},s:i,s:O,s:o,s:O*,s:O,s:O*,s:O*,s:O,s:s,s:I}", "source", "commit",
+                     KV_SOURCE_COMMIT, "dirty", KV_SOURCE_DIRTY, "flags", KV_SOURCE_FLAGS, "ranks", f->ranks, "devices",
+                     f->devices, "transports", copy_or_empty(f->transports), "transports_why", f->transports_why,
+                     "versions", f->versions, "wire", f->wire, "differences", f->differences, "failures", f->failures,
+                     "started", f->started, "elapsed_ms", (json_int_t)f->elapsed_ms);
 }
 
 kv_rc kv_doc_new(const kv_campaign *c, kv_row_set rows, json_t *rows_file, const kv_assurance *a,

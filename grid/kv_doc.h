@@ -28,6 +28,7 @@ typedef struct {
     json_t *differences;                 /* list of what the ranks have otherwise, or NULL where none were compared */
     json_t *failures;                    /* list */
     json_t *transports, *transports_why; /* lists of texts, NULL where no shards were moved */
+    json_t *wire;                        /* list, one entry a rank, or NULL as before */
     char started[32];                    /* "2026-11-29T18:00:00Z" */
     int64_t elapsed_ms;
 } kv_run_facts;

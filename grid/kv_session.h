@@ -48,6 +48,7 @@ typedef struct {
     kv_machines machines;
     json_t *subject;
     json_t *transports, *transports_why; /* that shards go over */
+    json_t *wire;                        /* what each rank sent and received; NULL where no cell took several */
 } kv_session;
 
 bool kv_session_is_root(const kv_session *s);
@@ -72,6 +73,8 @@ kv_rc kv_session_shards_run(kv_session *s, kv_err *err) KV_MUST_USE;
 kv_rc kv_session_shards_again(kv_session *s, int64_t cell, kv_row *row, kv_err *err) KV_MUST_USE;
 /* The rank that holds shard 0 then. */
 int kv_session_shards_other(const kv_session *s, int64_t ranks);
+/* After all of them: the bytes of every rank to rank 0. Collective. */
+kv_rc kv_session_shards_count(kv_session *s, kv_err *err) KV_MUST_USE;
 void kv_session_shards_free(kv_session *s);
 
 /* Some cells again on another rank (kv_session_recheck.c); a disagreement is a FAILED row. */

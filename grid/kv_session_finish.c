@@ -63,6 +63,7 @@ static kv_rc certify(kv_session *s, json_t **doc, kv_err *err)
                           .failures = failures_new(s),
                           .transports = s->transports,
                           .transports_why = json_array_size(s->transports_why) > 0 ? s->transports_why : NULL,
+                          .wire = s->wire,
                           .elapsed_ms = (int64_t)(kv_session_seconds(s) * 1e3)};
     memcpy(facts.started, s->started, sizeof facts.started);
     kv_assurance a = {.subject = s->subject};

@@ -145,6 +145,9 @@ static kv_rc counted_leg(kv_tp_work *w, int from, kv_image *into, bool *whole, b
     const kv_rc rc = kv_tp_leg(w, from, into, whole, err);
     if (rc != KV_OK) return rc;
     if (w->t->received_bytes - received != least) y->minimal = 0;
+    w->t->moved_sent += w->t->sent_bytes - sent;
+    w->t->moved_received += w->t->received_bytes - received;
+    w->t->moved_least += least;
     if (!keep) return KV_OK;
     y->sent[from] += w->t->sent_bytes - sent;
     y->received[from] += w->t->received_bytes - received;

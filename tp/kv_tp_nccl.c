@@ -256,6 +256,7 @@ kv_rc kv_tp_nccl_new(kv_tp_transport *control, int32_t gpu, double timeout_s, kv
     t->base.ops = &nccl_ops;
     t->base.timeout_s = timeout_s;
     t->base.sent_bytes = t->base.received_bytes = 0;
+    t->base.moved_sent = t->base.moved_received = t->base.moved_least = 0;
     t->control = control;
     KV_TP_CUDA_TRY(rc, ready, cudaSetDevice(gpu), err);
     KV_TP_CUDA_TRY(rc, ready, cudaStreamCreateWithFlags(&t->stream, cudaStreamNonBlocking), err);

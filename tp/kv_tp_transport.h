@@ -81,6 +81,8 @@ struct kv_tp_transport {
     int32_t failed_rank;                /* of the world: the rank whose failure all agreed on last, */
     kv_rc failed_rc;                    /* and what it met there; KV_OK: there was none */
     int64_t sent_bytes, received_bytes; /* of exchange() alone */
+    /* Of them, those of whole legs of kv_tp_move, and what this rank had to receive in these. */
+    int64_t moved_sent, moved_received, moved_least;
 };
 
 /* Runs an exchange (or control messages) with the checks that all implementations share, and counts its bytes. */

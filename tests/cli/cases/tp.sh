@@ -40,6 +40,25 @@ case_a_process_can_play_all_ranks()
     expect_rc 0
 }
 
+# Bytes of each rank, as its transports counted them: payloads there and back, and the token leg there (sealed pages
+# decode from the last payload).
+expect_wire()
+{
+    "$KV_PYTHON" - "$1" "$2" <<'PY' || fail "$1: other bytes on the wire than its rows say"
+import json, sys
+cert, ranks = json.load(open(sys.argv[1])), int(sys.argv[2])
+wire = cert["run"]["wire"]
+want = 0
+for r in cert["rows"]:
+    p, sealed = r["proof"], ":pages" in r["pair_id"]
+    if r["check"] == "tp" and p["wire_bytes"] is not None:
+        want += (p["gather_payloads"] + (not sealed)) * p["wire_bytes"] + p["gather_payloads"] * p["wire_bytes_back"]
+assert [w["rank"] for w in wire] == list(range(ranks)), wire
+assert all(w["received"] == w["least"] for w in wire), wire
+assert want > 0 and sum(w["sent"] for w in wire) == sum(w["received"] for w in wire) == want, (wire, want)
+PY
+}
+
 case_the_body_is_that_of_real_ranks()
 {
     local n
@@ -49,9 +68,14 @@ case_the_body_is_that_of_real_ranks()
         kv_mpi $n run "$TP_CAMPAIGN" -o "n$n.json" --key "$KEY" --progress none
         expect_rc 0
         expect_value "n$n.json" run.transports '["mpi"]'
+        expect_wire "n$n.json" $n
+        both_verifiers "n$n.json" 0
         body "n$n.json" >"n$n.body"
         expect_same "n$n.body" emulated.body
     done
+    TP_CERT=n4.json forged H10 'run.wire.0.received=1'
+    TP_CERT=n4.json forged H10 'run.wire.2.rank=1'
+    TP_CERT=n4.json forged H10 'run.wire.3.sent=1'
 }
 
 case_too_few_ranks_are_told()
