@@ -29,7 +29,7 @@ typedef struct {
     bool *done;    /* cells whose rows stood in the journal; the same on all ranks */
     int64_t *todo; /* the others */
     int64_t n_todo;
-    int64_t *group; /* cells of several ranks that are to do (kv_session_shard.c) */
+    int64_t *group; /* cells of several ranks that are to do (kv_session_shard*.c) */
     int64_t n_group;
     struct kv_session_shards *shards;
     uint64_t *costs; /* of each item: the cells to do, then the controls and limits */
@@ -63,7 +63,7 @@ bool kv_session_stop_asked(const kv_session *s);
 /* What SIGUSR2 will tell: that this rank is in that cell. */
 void kv_session_now_cell(const kv_session *s, int64_t cell);
 
-/* Cells of several ranks (kv_session_shard.c): the transport, chosen before anything runs; which cells they are, taken out
+/* Cells of several ranks (kv_session_shard*.c): the transport, chosen before anything runs; which cells they are, taken out
  * of `todo`; and the work, after all others. KV_EINTR as above; any other error of the work ends the job. */
 kv_rc kv_session_shards_open(kv_session *s, kv_err *err) KV_MUST_USE;
 kv_rc kv_session_transport_note(kv_session *s, const char *name, const char *why, kv_err *err) KV_MUST_USE;

@@ -7,20 +7,11 @@
 
 #include "grid/kv_fault.h"
 #include "grid/kv_merge.h"
-#include "grid/kv_session.h"
+#include "grid/kv_session_shard.h"
 #include "grid/kv_shard_cell.h"
 #include "tp/kv_tp.h"
 
 #define KV_SHARD_PROGRESS_S 5.0 /* between two lines of progress */
-
-/* The transports of this rank, by the number of ranks of a group: of the first ranks, and of those that take a second
- * look (first_of). */
-struct kv_session_shards {
-    kv_tp_world *world;
-    kv_tp_transport *over_mpi[2][KV_TP_RANKS_MAX + 1], *over_nccl[2][KV_TP_RANKS_MAX + 1];
-    bool nccl, nccl_again[KV_TP_RANKS_MAX + 1];
-    double told; /* seconds at which progress was told */
-};
 
 /* ---- which cells, which transport -------------------------------------------------------- */
 
@@ -39,18 +30,16 @@ static kv_rc largest_group(const kv_session *s, int32_t *most, bool *any, kv_err
     return KV_OK;
 }
 
-/* The rank that is the first of a group of n; the others follow, behind the last comes rank 0. For a second look every
- * shard lies on another rank than at first, and as many ranks as can be had are others. */
-static int32_t first_of(const kv_session *s, int32_t n, bool again)
+int32_t kv_session_group_first(const kv_session *s, int32_t n, bool again)
 {
     const int32_t size = (int32_t)kv_mpi_size(s->m);
     return !again || size == 1 ? 0 : size > n ? size - n : 1;
 }
 
-static bool is_member(const kv_session *s, int32_t n, bool again)
+bool kv_session_group_has(const kv_session *s, int32_t n, bool again)
 {
     const int32_t size = (int32_t)kv_mpi_size(s->m), me = (int32_t)kv_mpi_rank(s->m);
-    return (me - first_of(s, n, again) + size) % size < n;
+    return (me - kv_session_group_first(s, n, again) + size) % size < n;
 }
 
 /* The group over MPI; NULL where this rank is none of it. */
@@ -59,8 +48,8 @@ static kv_rc group_over_mpi(kv_session *s, int32_t n, bool again, kv_tp_transpor
     struct kv_session_shards *t = s->shards;
     int32_t ranks[KV_TP_RANKS_MAX];
     kv_rc rc = KV_OK;
-    for (int32_t r = 0; r < n; r++) ranks[r] = (first_of(s, n, again) + r) % (int32_t)kv_mpi_size(s->m);
-    if (is_member(s, n, again) && t->over_mpi[again][n] == NULL)
+    for (int32_t r = 0; r < n; r++) ranks[r] = (kv_session_group_first(s, n, again) + r) % (int32_t)kv_mpi_size(s->m);
+    if (kv_session_group_has(s, n, again) && t->over_mpi[again][n] == NULL)
         rc = kv_tp_mpi_new(t->world, ranks, n, kv_mpi_timeout(s->m), &t->over_mpi[again][n], err);
     *out = t->over_mpi[again][n];
     return rc;
@@ -189,8 +178,7 @@ static kv_rc take(kv_session *s, kv_row *row, kv_err *err)
     return rc;
 }
 
-/* A cell of `ranks` ranks on this one of them. An error is the end of the job: the group is broken. */
-static kv_rc run_group(kv_session *s, int64_t cell, int32_t ranks, bool again, kv_row *row, kv_err *err)
+kv_rc kv_session_group_run(kv_session *s, int64_t cell, int32_t ranks, bool again, kv_row *row, kv_err *err)
 {
     kv_tp_transport *t = NULL;
     kv_rc rc = transport_of(s, ranks, again, &t, err);
@@ -240,7 +228,7 @@ static kv_rc one_cell(kv_session *s, int64_t i, int32_t ranks, kv_rc *kept, kv_e
     if (kv_mpi_rank(s->m) >= ranks) return KV_OK;
     kv_session_now_cell(s, s->group[i]);
     memset(&row, 0, sizeof row);
-    rc = run_group(s, s->group[i], ranks, false, &row, err);
+    rc = kv_session_group_run(s, s->group[i], ranks, false, &row, err);
     if (rc != KV_OK) {
         kv_mpi_give_up(s->m);
         return rc;
@@ -270,104 +258,4 @@ kv_rc kv_session_shards_run(kv_session *s, kv_err *err)
     }
     say_unproven(s, unproven, most);
     return kv_mpi_agree(s->m, kept, err);
-}
-
-/* ---- a second look ----------------------------------------------------------------------- */
-
-int kv_session_shards_other(const kv_session *s, int64_t ranks)
-{
-    return first_of(s, (int32_t)ranks, true);
-}
-
-/* The row of the group's first rank to rank 0. */
-static kv_rc bring(kv_session *s, const kv_row *mine, int from, kv_row *row, kv_err *err)
-{
-    const int size = kv_mpi_size(s->m);
-    kv_buf text = {0}, *texts = NULL;
-    kv_rc rc = kv_mpi_rank(s->m) == from ? kv_row_pack(&s->c, mine, &text, err) : KV_OK;
-    if (rc == KV_OK && kv_session_is_root(s)) {
-        texts = kv_alloc((size_t)size, sizeof *texts);
-        if (texts == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for a second look");
-    }
-    KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
-    KV_TRY(rc, out, kv_mpi_gather_texts(s->m, text.data, text.len, texts, err));
-    if (kv_session_is_root(s)) rc = kv_row_unpack(&s->c, texts[from].data, texts[from].len, row, err);
-    rc = kv_mpi_agree(s->m, rc, err);
-out:
-    for (int r = 0; texts != NULL && r < size; r++) kv_buf_free(&texts[r]);
-    kv_free(texts);
-    kv_buf_free(&text);
-    return rc;
-}
-
-kv_rc kv_session_shards_again(kv_session *s, int64_t cell, kv_row *row, kv_err *err)
-{
-    int64_t ranks = 1;
-    kv_row mine;
-    kv_rc rc = kv_shard_cell_ranks(&s->c, cell, &ranks, err);
-    KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err)); /* ranks that sat out come with the others */
-    memset(&mine, 0, sizeof mine);
-    if (is_member(s, (int32_t)ranks, true)) rc = run_group(s, cell, (int32_t)ranks, true, &mine, err);
-    if (rc != KV_OK) {
-        kv_mpi_give_up(s->m);
-        return rc;
-    }
-    rc = bring(s, &mine, first_of(s, (int32_t)ranks, true), row, err);
-out:
-    return rc;
-}
-
-/* ---- bytes on the wire ------------------------------------------------------------------- */
-
-typedef struct {
-    int64_t sent, received, least;
-} moved;
-
-static moved moved_here(const kv_session *s)
-{
-    moved all = {0, 0, 0};
-    for (int i = 0; i < 4 * (KV_TP_RANKS_MAX + 1); i++) {
-        const struct kv_session_shards *t = s->shards;
-        const kv_tp_transport *one = i % 2 == 0 ? t->over_mpi[i / 2 % 2][i / 4] : t->over_nccl[i / 2 % 2][i / 4];
-        if (one == NULL) continue;
-        all.sent += one->moved_sent;
-        all.received += one->moved_received;
-        all.least += one->moved_least;
-    }
-    return all;
-}
-
-static kv_rc take_moved(kv_session *s, const kv_buf *texts, kv_err *err)
-{
-    s->wire = json_array();
-    for (int r = 0; r < kv_mpi_size(s->m); r++) {
-        moved m;
-        if (texts[r].len != sizeof m) return KV_FAIL(err, KV_EBUG, "rank %d counts its bytes otherwise", r);
-        memcpy(&m, texts[r].data, sizeof m);
-        json_t *entry = json_pack("{s:i,s:I,s:I,s:I}", "rank", r, "sent", (json_int_t)m.sent, "received",
-                                  (json_int_t)m.received, "least", (json_int_t)m.least);
-        if (json_array_append_new(s->wire, entry) != 0) return KV_FAIL(err, KV_ENOMEM, "no memory for counts of bytes");
-    }
-    return KV_OK;
-}
-
-kv_rc kv_session_shards_count(kv_session *s, kv_err *err)
-{
-    const int size = kv_mpi_size(s->m);
-    const moved mine = s->shards != NULL ? moved_here(s) : (moved){0, 0, 0};
-    kv_buf *texts = NULL;
-    kv_rc rc = KV_OK;
-    if (s->shards == NULL) return KV_OK; /* on all ranks alike */
-    if (kv_session_is_root(s)) {
-        texts = kv_alloc((size_t)size, sizeof *texts);
-        if (texts == NULL) rc = KV_FAIL(err, KV_ENOMEM, "no memory for counts of bytes");
-    }
-    KV_TRY(rc, out, kv_mpi_agree(s->m, rc, err));
-    KV_TRY(rc, out, kv_mpi_gather_texts(s->m, (const char *)&mine, sizeof mine, texts, err));
-    if (kv_session_is_root(s)) rc = take_moved(s, texts, err);
-    rc = kv_mpi_agree(s->m, rc, err);
-out:
-    for (int r = 0; texts != NULL && r < size; r++) kv_buf_free(&texts[r]);
-    kv_free(texts);
-    return rc;
 }
