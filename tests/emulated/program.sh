@@ -27,7 +27,7 @@ ranks()
     local n=$1 campaign=$2 cert=$work/$3
     shift 3
     rm -f "$cert"
-    timeout -k 5 900 "${KV_MPIRUN[@]}" -n "$n" "$program" run "$campaign" -o "$cert" --key "$work/key" --progress none "$@" \
+    timeout -k 5 2400 "${KV_MPIRUN[@]}" -n "$n" "$program" run "$campaign" -o "$cert" --key "$work/key" --progress none "$@" \
         >"$work/out" 2>"$work/err" </dev/null
     rc=$?
 }
@@ -39,17 +39,18 @@ same() { [ -n "$(body "$1")" ] && [ "$(body "$1")" = "$(body "$2")" ] || broken 
 # compare N CAMPAIGN: over MPI and over NCCL
 compare()
 {
-    local n=$1 campaign=$2
-    story="$n ranks, $(basename "$campaign")"
+    local n=$1 campaign=$2 nccl
+    nccl=$(basename "$campaign" .json)$n.json
+    story="$n ranks, $campaign"
     ranks "$n" "$campaign" mpi.json --device cpu
     [ $rc -eq 0 ] || [ $rc -eq 4 ] || broken "exit code $rc over MPI"
     local want=$rc
-    ranks "$n" "$campaign" "nccl$n.json" --device cuda
+    ranks "$n" "$campaign" "$nccl" --device cuda
     exits "$want"
-    same mpi.json "nccl$n.json"
+    same mpi.json "$nccl"
     grep -q '"transports":\["mpi"\]' "$work/mpi.json" || broken "not over MPI"
-    grep -q '"transports":\["emulated"\],"transports_why":\["emulated: each of the' "$work/nccl$n.json" || broken "not over the emulated NCCL"
-    ! grep -qE '"(nccl|cuda)"[],}]|"nccl":"[0-9]|"device":"cuda"' "$work/nccl$n.json" || broken "something calls itself real"
+    grep -q '"transports":\["emulated"\],"transports_why":\["emulated: each of the' "$work/$nccl" || broken "not over the emulated NCCL"
+    ! grep -qE '"(nccl|cuda)"[],}]|"nccl":"[0-9]|"device":"cuda"' "$work/$nccl" || broken "something calls itself real"
 }
 
 story=keys
@@ -64,9 +65,15 @@ cat >"$work/two.json" <<EOF
  "geometries":[{"layers":1,"tokens":9,"kv_heads":4,"head_dim":4,"element":"f16"}],
  "tp":{"pairs":[["vllm-fa","trtllm"]],"sizes":[1,2]}}
 EOF
+cat >"$work/more.json" <<EOF
+{"schema":"kvgrid.campaign/v1","name":"more","layouts":["$root/layouts/published"],"select":["vllm-fa","sglang"],
+ "geometries":[{"layers":2,"tokens":19,"kv_heads":2,"head_dim":8,"element":"f16"}],
+ "tp":{"pages":{"recipes":["kv1"],"block":8},"sizes":[1,2],"pipeline":{"pairs":[["vllm-fa","sglang"]],"splits":[1,2],"sizes":[2]}}}
+EOF
 
 # ---- the same body --------------------------------------------------------------------------
 for n in 2 4 8; do compare $n "$work/small.json"; done
+compare 4 "$work/more.json" # sealed pages, and pipeline stages
 if [ -n "$full" ]; then
     for n in 2 4 8; do compare $n "$root/jobs/campaigns/tp.json"; done
 fi
@@ -74,12 +81,12 @@ story="images of a GPU over MPI"
 KV_EMU_DEVICES=0 ranks 4 "$work/small.json" shared.json --device cuda --share-gpu
 exits 4
 grep -q '"transports":\["mpi"\]' "$work/shared.json" || broken "not over MPI"
-same shared.json nccl4.json
+same shared.json small4.json
 
 story="who believes it"
-"$program" verify "$work/nccl8.json" --trust "$work/key.pub" >"$work/out" 2>"$work/err"; rc=$?
+"$program" verify "$work/small8.json" --trust "$work/key.pub" >"$work/out" 2>"$work/err"; rc=$?
 exits 4
-"$program" verify "$work/nccl8.json" --trust "$work/key.pub" --allow-emulated >"$work/out" 2>"$work/err"; rc=$?
+"$program" verify "$work/small8.json" --trust "$work/key.pub" --allow-emulated >"$work/out" 2>"$work/err"; rc=$?
 exits 0
 ranks 2 "$work/two.json" x.json --device cuda --require transport=nccl
 exits 5
@@ -103,7 +110,7 @@ lost()
     says 'rank 1'
     ranks 4 "$work/small.json" x.json --device cuda --state "$work/state"
     exits 4
-    same x.json nccl4.json
+    same x.json small4.json
 }
 lost 'KV_EMU_NCCL=async 1 2' 'rank 1 gave up: NCCL reports on rank 1: remote process'
 lost 'KV_EMU_NCCL=stuck 1 3' 'rank 1'
@@ -117,7 +124,7 @@ says 'the start of NCCL not finished after 2 s'
 story="a slow rank"
 KV_EMU_NCCL='slow 1 3' ranks 4 "$work/small.json" slow.json --device cuda
 exits 4
-same slow.json nccl4.json
+same slow.json small4.json
 
 # ---- a device that fails on one rank ----------------------------------------------------------
 # A failure is never a row that says something about the translation.
