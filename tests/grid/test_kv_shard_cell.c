@@ -3,7 +3,9 @@
 
 #include "grid/kv_journal.h"
 #include "grid/kv_pack.h"
+#include "grid/kv_shard_pages.h"
 #include "tests/kv_test_grid.h"
+#include "tp/kv_tp_int.h"
 
 #define LAYOUTS "thd sep k=T.H.D; paged int k=Tb.KV.H.Ti.D block=4; shard int k=KV.Tb.Ti.H.D block=16 tp=0/2"
 
@@ -209,6 +211,68 @@ static void rows__of_sealed_pages_are_exact_to_the_byte(void **state)
     kv_campaign_free(&c);
 }
 
+/* A device that spoils one byte of what it moves. */
+static const kv_device_ops *sound;
+
+static kv_rc spoilt_translate(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, kv_image *dst,
+                              uint32_t fill, kv_err *err)
+{
+    const kv_rc rc = sound->translate(d, s, src, t, dst, fill, err);
+    if (rc == KV_OK && t->half[0].kind[0] == KV_F_T) ((uint8_t *)kv_image_host_view(dst))[60] ^= 4; /* no wire image */
+    return rc;
+}
+
+static void rows__of_sealed_pages_can_be_wrong(void **state)
+{
+    kv_device *d = *state;
+    kv_device_ops spoilt = *d->ops;
+    kv_campaign c = campaign("L=1,T=8,H=1,D=8,e=f16", PAGES ",'sizes':[1,2],'sends':['shard']");
+    sound = d->ops;
+    spoilt.translate = spoilt_translate;
+    kv_row r = row_of(d, &c, "kv1:pages->kv1:pages", 2, 1, KV_SHARD_ONE); /* one rank: on this device */
+    kvt_assert_verdict(&r, KV_VERDICT_EXACT_BYTE, "sound");
+    d->ops = &spoilt;
+    r = row_of(d, &c, "kv1:pages->kv1:pages", 2, 1, KV_SHARD_ONE);
+    d->ops = sound;
+    kvt_assert_verdict(&r, KV_VERDICT_NOT_EXACT, "spoilt");
+    assert_int_equal(r.observed[KV_OBS_FORWARD], KV_FALSE);
+    assert_int_equal(r.observed[KV_OBS_TOKENS], KV_FALSE);
+    assert_int_equal(r.gather_agrees, 0);
+    kv_campaign_free(&c);
+}
+
+/* A slot that cannot be read is zeros, not an error; and the tokens are others. */
+static void pages__that_cannot_be_read(void **state)
+{
+    (void)state;
+    const kv_geometry g = kvt_geometry("L=1,T=16,H=4,D=8,e=f16");
+    kv_sealed_shape z;
+    char reason[KV_REASON_TEXT];
+    kv_err err = {0};
+    kvt_ok(kv_sealed_shape_of(KV_STORE_KV1, 8, &g, &z, reason, &err), &err);
+    const kv_geometry paged = kv_shard_pages_geometry(&z, &g);
+    for (int spoilt = 0; spoilt < 3; spoilt++) {
+        kv_shard_pages *p = NULL;
+        kv_tp_content content;
+        kv_index ix;
+        bool exists;
+        int32_t tokens[2][KV_DECODE_STEPS];
+        uint8_t digest[2][KV_TP_DIGEST_BYTES];
+        kvt_ok(kv_shard_pages_new("kv1:pages", &z, &g, 7, &p, &content, &err), &err);
+        kvt_ok(kv_tp_pages_index("kv1:pages", &paged, 2, 1, &ix, &exists, reason, &err), &err);
+        uint8_t *bytes = kv_alloc((size_t)ix.native, 1);
+        kvt_ok(content.build(content.ctx, &ix, 0, bytes, &err), &err);
+        if (spoilt == 1) bytes[0] ^= 0xFF;          /* of the header of a K slot */
+        if (spoilt == 2) bytes[ix.native - 1] ^= 4; /* of the last V slot's residual rows */
+        kvt_ok(content.decode(content.ctx, &ix, 0, bytes, &err), &err);
+        content.finish(content.ctx, tokens, digest);
+        assert_int_equal(memcmp(digest[0], digest[1], sizeof digest[0]) == 0, spoilt == 0);
+        if (spoilt == 0) assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
+        kv_free(bytes);
+        kv_shard_pages_free(p);
+    }
+}
+
 static void rows__of_sealed_pages_that_there_are_not(void **state)
 {
     kv_device *d = *state;
@@ -396,6 +460,8 @@ int main(void)
         cmocka_unit_test(rows__count_what_travels),
         cmocka_unit_test(rows__of_a_shard_alone_show_why_not),
         cmocka_unit_test(rows__of_sealed_pages_are_exact_to_the_byte),
+        cmocka_unit_test(rows__of_sealed_pages_can_be_wrong),
+        cmocka_unit_test(pages__that_cannot_be_read),
         cmocka_unit_test(rows__of_sealed_pages_that_there_are_not),
         cmocka_unit_test(rows__between_stages),
         cmocka_unit_test(rows__of_stages_that_do_not_hold_the_model),

@@ -174,6 +174,40 @@ static void stages__that_do_not_fit(void **state)
     kv_layout_free(deep);
 }
 
+static void stages__survive_every_allocation_failure(void **state)
+{
+    (void)state;
+    kv_layout *l = kvt_layout("a sep k=T.H.D v=T.H.D"), *b = kvt_layout("b sep k=Tb.H.Ti.D v=Tb.H.Ti.D block=4");
+    const kv_geometry g = kvt_geometry("L=2,T=5,H=2,D=6,e=f16");
+    const kv_tp_stage up[] = {{ids, 2}}, down[] = {{b0, 2}};
+    kv_device *dev = kvt_cpu();
+    kv_tp_spec s = kvt_tp_spec(l, 1, b, 1, &g);
+    s.device = dev;
+    s.stage[0] = up;
+    s.stage[1] = down;
+    s.n_stages[0] = s.n_stages[1] = 1;
+    for (long n = 0;; n++) {
+        kv_tp_result r;
+        kv_err err = {0};
+        kv_tp_hub *hub = NULL;
+        kvt_ok(kv_tp_hub_new(1, &hub, &err), &err);
+        kvt_ok(kv_tp_local_new(hub, 0, 5, &s.transport, &err), &err);
+        kv_alloc_fail_after(n);
+        const kv_rc rc = kv_tp_move(&s, &r, &err);
+        kv_alloc_fail_after(-1);
+        kv_tp_close(s.transport);
+        kv_tp_hub_free(hub);
+        if (rc == KV_OK) {
+            assert_true(n > 20 && r.observed[KV_TP_FORWARD] == KV_TP_TRUE && r.sent_total[0] == 0);
+            break;
+        }
+        assert_int_equal(rc, KV_ENOMEM);
+    }
+    dev->ops->close(dev);
+    kv_layout_free(l);
+    kv_layout_free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +215,7 @@ int main(void)
         cmocka_unit_test(stages__with_tensor_parallel_shards),
         cmocka_unit_test(stages__can_fail),
         cmocka_unit_test(stages__that_do_not_fit),
+        cmocka_unit_test(stages__survive_every_allocation_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }
