@@ -264,8 +264,14 @@ static kv_rc ql(solver *w, kv_err *err)
 void kv_codec_eigen_sign(double *v, int32_t n)
 {
     int32_t top = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (fabs(v[i]) > fabs(v[top])) top = i;
+    double most = fabs(v[0]);
+    for (int32_t i = 1; i < n; i++) {
+        const double x = fabs(v[i]);
+        if (x > most) {
+            most = x;
+            top = i;
+        }
+    }
     if (v[top] >= 0) return;
     for (int32_t i = 0; i < n; i++) v[i] = -v[i];
 }
