@@ -10,7 +10,7 @@ void KV_ISA(project)(kv_codec_work *w, const float *x, int64_t n, float *c)
     kv_codec_work_tiles(w);
     for (int64_t i = 0; i < n; i += GROUP) {
         const int32_t here = n - i < GROUP ? (int32_t)(n - i) : GROUP;
-        kv_simd_project(w, x + i * w->p.dim, here, false, NULL);
+        kv_simd_project(w, x + i * w->p.dim, here, NULL, false, NULL);
         for (int32_t l = 0; l < here; l++)
             for (int32_t a = 0; a < e; a++) c[(i + l) * e + a] = w->c[(int64_t)a * GROUP + l];
     }
