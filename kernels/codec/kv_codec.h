@@ -133,10 +133,13 @@ typedef struct {
     void (*decode)(kv_codec_work *w, const kv_codec_codes *codes, float *x);
     /* c[n][d_eff] = projection of x[n][dim] onto the basis (step 1 of the encoder), for the skeleton fit. */
     void (*project)(kv_codec_work *w, const float *x, int64_t n, float *c);
-    /* The parts of k-means. out[n] = dot of each point with one centre. */
-    void (*dots)(const kv_codec_points *points, const float *center, float *out);
-    /* For each point the first of k centres with the largest |dot|, and that dot; (0, NaN) where no dot is a number. */
-    void (*nearest)(const kv_codec_points *points, const float *centers, int32_t k, uint32_t *seg, float *dot);
+    /* The parts of k-means. dots[g][stride] = dots of each point with centre g, for the `count` centres g in which[];
+     * stride: n up to a multiple of 32, dots 64-byte aligned; what is past n is scratch. */
+    void (*dots)(const kv_codec_points *points, const float *centers, const int32_t *which, int32_t count, float *dots,
+                 int64_t stride);
+    /* For each of n points the first of k centres with the largest |dot|, and that dot; (0, NaN) where no dot is a
+     * number. */
+    void (*choose)(const float *dots, int64_t stride, int64_t n, int32_t k, uint32_t *seg, float *dot);
     /* sum[a] = sum[a] + factor * row[a]. */
     void (*add)(float *sum, const float *row, float factor, int32_t d);
 } kv_codec_variant;

@@ -20,8 +20,10 @@ enum { LANES = KV_FIT_LANES, ROTATIONS = 8192, SWEEPS_MOST = 60 };
 
 typedef struct {
     int32_t n, ld; /* ld: n rounded up to whole vectors; what is beyond n stays 0 */
+    int32_t far;   /* from row to row of t: ld and one vector, so that a strip of columns spreads over the cache */
     const kv_fit_loops *loops;
     double *a, *q;            /* [n][ld] */
+    double *t;                /* [n][far] eigenvectors to be, one a row */
     double *d, *e, *h, *zero; /* [ld] */
     double *p, *u, *w;        /* [ld] scratch */
     double *c, *s;            /* [ROTATIONS] */
@@ -73,8 +75,8 @@ static void solver_free(solver *w)
 static kv_rc solver_new(solver *w, int32_t n, kv_err *err)
 {
     const size_t ld = ((size_t)n + LANES - 1) & ~(size_t)(LANES - 1), mat = (size_t)n * ld;
-    *w = (solver){.n = n, .ld = (int32_t)ld, .loops = kv_fit_loops_here()};
-    w->a = kv_alloc_image(2 * mat * sizeof(double));
+    *w = (solver){.n = n, .ld = (int32_t)ld, .far = (int32_t)ld + LANES, .loops = kv_fit_loops_here()};
+    w->a = kv_alloc_image((2 * mat + (size_t)n * (ld + LANES)) * sizeof(double));
     w->d = kv_alloc_image((7 * ld + 2 * ROTATIONS) * sizeof(double));
     w->sweeps = kv_alloc(ROTATIONS, sizeof *w->sweeps);
     if (w->a == NULL || w->d == NULL || w->sweeps == NULL) {
@@ -84,6 +86,7 @@ static kv_rc solver_new(solver *w, int32_t n, kv_err *err)
     memset(w->a, 0, 2 * mat * sizeof(double));
     memset(w->d, 0, 7 * ld * sizeof(double));
     w->q = w->a + mat;
+    w->t = w->q + mat;
     double **const part[] = {&w->e, &w->h, &w->zero, &w->p, &w->u, &w->w, &w->c};
     for (size_t i = 0; i < sizeof part / sizeof part[0]; i++) *part[i] = w->d + (i + 1) * ld;
     w->s = w->c + ROTATIONS;
@@ -191,15 +194,17 @@ static void collect(solver *w)
 
 static void transpose(const solver *w)
 {
+    for (int32_t j = 0; j < w->n; j++)
+        memset(w->t + (int64_t)j * w->far + w->n, 0, (size_t)(w->far - w->n) * sizeof *w->t);
     for (int32_t i = 0; i < w->n; i++)
-        for (int32_t j = 0; j < w->n; j++) w->a[(int64_t)j * w->ld + i] = w->q[(int64_t)i * w->ld + j];
+        for (int32_t j = 0; j < w->n; j++) w->t[(int64_t)j * w->far + i] = w->q[(int64_t)i * w->ld + j];
 }
 
 /* ---- QL ----------------------------------------------------------------------------------- */
 
 static void flush(solver *w)
 {
-    w->loops->rotate(w->a, w->ld, w->sweeps, w->swept, w->c, w->s);
+    w->loops->rotate(w->t, w->far, w->ld, w->sweeps, w->swept, w->c, w->s);
     w->rotations = w->swept = 0;
 }
 
@@ -264,8 +269,14 @@ static kv_rc ql(solver *w, kv_err *err)
 void kv_codec_eigen_sign(double *v, int32_t n)
 {
     int32_t top = 0;
-    for (int32_t i = 1; i < n; i++)
-        if (fabs(v[i]) > fabs(v[top])) top = i;
+    double most = fabs(v[0]);
+    for (int32_t i = 1; i < n; i++) {
+        const double x = fabs(v[i]);
+        if (x > most) {
+            most = x;
+            top = i;
+        }
+    }
     if (v[top] >= 0) return;
     for (int32_t i = 0; i < n; i++) v[i] = -v[i];
 }
@@ -283,7 +294,7 @@ static void deliver(const solver *w, double scale, double *values, double *v)
     for (int32_t i = 0; i < n; i++) {
         const int32_t from = (int32_t)order[i];
         values[i] = w->d[from] / scale;
-        memcpy(v + (int64_t)i * n, w->a + (int64_t)from * w->ld, (size_t)n * sizeof *v);
+        memcpy(v + (int64_t)i * n, w->t + (int64_t)from * w->far, (size_t)n * sizeof *v);
         kv_codec_eigen_sign(v + (int64_t)i * n, n);
     }
 }

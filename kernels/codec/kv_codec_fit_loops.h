@@ -26,8 +26,10 @@ typedef struct {
     /* Rows j of from..n-1: row -= (v[j] / h) * u, then next_u += next[j] * row. */
     void (*reflect_multiply)(double *a, int32_t from, int32_t n, int32_t ld, const double *v, double h, const double *u,
                              const double *next, double *next_u);
-    /* (row i + 1, row i) = (s * row i + c * row i+1, c * row i - s * row i+1), rotation after rotation. */
-    void (*rotate)(double *a, int32_t ld, const kv_fit_sweep *sweeps, int32_t swept, const double *c, const double *s);
+    /* (row i + 1, row i) = (s * row i + c * row i+1, c * row i - s * row i+1), rotation after rotation; rows of ld, `far`
+     * from one to the next. */
+    void (*rotate)(double *a, int32_t far, int32_t ld, const kv_fit_sweep *sweeps, int32_t swept, const double *c,
+                   const double *s);
     /* out[rows][len] = coef[rows][m] x mat[m][len]; each entry adds its m products in order, from +0. */
     void (*product)(double *out, const double *coef, int32_t rows, const double *mat, int64_t m, int64_t len);
     /* x . y in KV_FIT_LANES lanes, lane i taking elements i, i + 8, ..., added at the end as a fixed tree. */

@@ -67,20 +67,20 @@ KV_LOOP_TARGET static void KV_LOOP(reflect_multiply)(double *a, int32_t from, in
 
 /* All rotations on nv vectors of columns, which stay in the first cache all the while; the row that the next rotation
  * needs stays in registers. */
-KV_LOOP_TARGET KV_LOOP_INLINE void KV_LOOP(rotate_strip)(const int nv, double *at, int32_t ld,
+KV_LOOP_TARGET KV_LOOP_INLINE void KV_LOOP(rotate_strip)(const int nv, double *at, int32_t far,
                                                          const kv_fit_sweep *sweeps, int32_t swept, const double *c,
                                                          const double *s)
 {
     typedef KV_LOOP(vd) vec;
     for (int32_t k = 0; k < swept; k++) {
         vec f[4];
-        double *row = at + (int64_t)sweeps[k].top * ld;
+        double *row = at + (int64_t)sweeps[k].top * far;
         for (int x = 0; x < nv; x++) f[x] = *(vec *)(row + x * KV_LOOP_D);
         for (int32_t r = 0; r < sweeps[k].count; r++, c++, s++) {
-            row -= ld;
+            row -= far;
             for (int x = 0; x < nv; x++) {
                 const vec g = *(vec *)(row + x * KV_LOOP_D);
-                *(vec *)(row + ld + x * KV_LOOP_D) = *s * g + *c * f[x];
+                *(vec *)(row + far + x * KV_LOOP_D) = *s * g + *c * f[x];
                 f[x] = *c * g - *s * f[x];
             }
         }
@@ -88,12 +88,12 @@ KV_LOOP_TARGET KV_LOOP_INLINE void KV_LOOP(rotate_strip)(const int nv, double *a
     }
 }
 
-KV_LOOP_TARGET static void KV_LOOP(rotate)(double *a, int32_t ld, const kv_fit_sweep *sweeps, int32_t swept,
-                                           const double *c, const double *s)
+KV_LOOP_TARGET static void KV_LOOP(rotate)(double *a, int32_t far, int32_t ld, const kv_fit_sweep *sweeps,
+                                           int32_t swept, const double *c, const double *s)
 {
     int32_t col = 0;
-    for (; col + 4 * KV_LOOP_D <= ld; col += 4 * KV_LOOP_D) KV_LOOP(rotate_strip)(4, a + col, ld, sweeps, swept, c, s);
-    for (; col < ld; col += KV_LOOP_D) KV_LOOP(rotate_strip)(1, a + col, ld, sweeps, swept, c, s);
+    for (; col + 4 * KV_LOOP_D <= ld; col += 4 * KV_LOOP_D) KV_LOOP(rotate_strip)(4, a + col, far, sweeps, swept, c, s);
+    for (; col < ld; col += KV_LOOP_D) KV_LOOP(rotate_strip)(1, a + col, far, sweeps, swept, c, s);
 }
 
 /* ---- randomized: product of matrices ------------------------------------------------------- */

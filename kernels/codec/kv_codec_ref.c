@@ -131,18 +131,28 @@ void kv_codec_reference_project(kv_codec_work *w, const float *x, int64_t n, flo
     for (int64_t i = 0; i < n; i++) project_row(w, x + i * w->p.dim, c + i * w->p.d_eff);
 }
 
-void kv_codec_reference_dots(const kv_codec_points *points, const float *center, float *out)
+void kv_codec_reference_dots(const kv_codec_points *points, const float *centers, const int32_t *which, int32_t count,
+                             float *dots, int64_t stride)
 {
-    for (int64_t i = 0; i < points->n; i++) out[i] = kv_codec_dot(points->rows + i * points->d, center, points->d);
+    for (int32_t j = 0; j < count; j++)
+        for (int64_t i = 0; i < points->n; i++)
+            dots[which[j] * stride + i] =
+                kv_codec_dot(points->rows + i * points->d, centers + (int64_t)which[j] * points->d, points->d);
 }
 
-void kv_codec_reference_nearest(const kv_codec_points *points, const float *centers, int32_t k, uint32_t *seg,
-                                float *dot)
+void kv_codec_reference_choose(const float *dots, int64_t stride, int64_t n, int32_t k, uint32_t *seg, float *dot)
 {
-    for (int64_t i = 0; i < points->n; i++) {
+    for (int64_t i = 0; i < n; i++) {
+        float most = -kv_num_float(0x7F800000u);
         seg[i] = 0;
         dot[i] = kv_num_float(KV_NUM_NAN);
-        (void)nearest_center(points->rows + i * points->d, centers, k, points->d, &seg[i], &dot[i]);
+        for (int32_t g = 0; g < k; g++) {
+            const float along = dots[g * stride + i];
+            if (!(kv_codec_abs(along) > most)) continue;
+            most = kv_codec_abs(along);
+            seg[i] = (uint32_t)g;
+            dot[i] = along;
+        }
     }
 }
 

@@ -15,14 +15,14 @@
     void kv_codec_##isa_##_encode(kv_codec_work *w, const float *x, int64_t n, kv_codec_codes *codes);                 \
     void kv_codec_##isa_##_decode(kv_codec_work *w, const kv_codec_codes *codes, float *x);                            \
     void kv_codec_##isa_##_project(kv_codec_work *w, const float *x, int64_t n, float *c);                             \
-    void kv_codec_##isa_##_dots(const kv_codec_points *points, const float *center, float *out);                       \
-    void kv_codec_##isa_##_nearest(const kv_codec_points *points, const float *centers, int32_t k, uint32_t *seg,      \
-                                   float *dot);                                                                        \
+    void kv_codec_##isa_##_dots(const kv_codec_points *points, const float *centers, const int32_t *which,             \
+                                int32_t count, float *dots, int64_t stride);                                           \
+    void kv_codec_##isa_##_choose(const float *dots, int64_t stride, int64_t n, int32_t k, uint32_t *seg, float *dot); \
     void kv_codec_##isa_##_add(float *sum, const float *row, float factor, int32_t d)
 #define KV_CODEC_SIMD_VARIANT(isa_)                                                                                    \
     {                                                                                                                  \
 #isa_, isa_##_runs, kv_codec_##isa_##_encode, kv_codec_##isa_##_decode, kv_codec_##isa_##_project,             \
-            kv_codec_##isa_##_dots, kv_codec_##isa_##_nearest, kv_codec_##isa_##_add                                   \
+            kv_codec_##isa_##_dots, kv_codec_##isa_##_choose, kv_codec_##isa_##_add                                    \
     }
 
 KV_CODEC_SIMD_DECLARE(sse2);

@@ -33,8 +33,9 @@ static void kv_simd_turn_rows(kv_codec_work *w, const float *x, int32_t here, co
     }
 }
 
-/* w->c[d_eff][GROUP] from x; the lengths of the raw rows where they are stored. */
-static void kv_simd_project(kv_codec_work *w, const float *x, int32_t here, bool raw, float *lengths)
+/* w->c[d_eff][GROUP] from x; the lengths of the raw rows where they are stored. next: a group of rows to fetch meanwhile,
+ * or NULL. */
+static void kv_simd_project(kv_codec_work *w, const float *x, int32_t here, const float *next, bool raw, float *lengths)
 {
     const kv_codec_params *p = &w->p;
     kv_simd_turn_rows(w, x, here, raw ? NULL : w->mean);
@@ -47,8 +48,13 @@ static void kv_simd_project(kv_codec_work *w, const float *x, int32_t here, bool
                 kv_store(at, kv_load(at) - kv_splat(w->mean[j]));
             }
     }
-    for (int32_t a = 0; a < p->d_eff; a += TILE)
+    const int64_t bytes = (int64_t)GROUP * p->dim * (int64_t)sizeof(float);
+    const int64_t step = (bytes * TILE / p->d_eff + 63) / 64 * 64;
+    for (int32_t a = 0; a < p->d_eff; a += TILE) {
+        const int64_t from = a / TILE * step, to = from + step < bytes ? from + step : bytes;
+        for (int64_t i = from; next != NULL && i < to; i += 64) _mm_prefetch((const char *)next + i, _MM_HINT_T1);
         kv_simd_tile(w->basis_tiles + (int64_t)a * p->dim, w->x, p->dim, 0.0f, w->c + (int64_t)a * GROUP);
+    }
 }
 
 /* The centre of each row: seg and t of the group; w->x is scratch by now. */
@@ -199,11 +205,11 @@ static void kv_simd_write_row(const kv_codec_work *w, const kv_group *g, int32_t
     out->outlier_count[row] = (uint32_t)(out->outliers - before);
 }
 
-static void kv_simd_encode_group(kv_codec_work *w, kv_group *g, const float *x, int32_t here, int64_t first,
-                                 kv_codec_codes *out)
+static void kv_simd_encode_group(kv_codec_work *w, kv_group *g, const float *x, int32_t here, const float *next,
+                                 int64_t first, kv_codec_codes *out)
 {
     const kv_codec_params *p = &w->p;
-    kv_simd_project(w, x, here, kv_codec_norm_is_raw(p->rule, p->metric), g->raw);
+    kv_simd_project(w, x, here, next, kv_codec_norm_is_raw(p->rule, p->metric), g->raw);
     kv_simd_assign(w, g);
     for (int32_t l = 0; l < GROUP; l++) {
         int64_t ignored = 0;
@@ -231,8 +237,10 @@ void KV_ISA(encode)(kv_codec_work *w, const float *x, int64_t n, kv_codec_codes 
     codes->n = n;
     codes->outliers = 0;
     codes->saturated = 0;
-    for (int64_t i = 0; i < n; i += GROUP)
-        kv_simd_encode_group(w, &g, x + i * w->p.dim, n - i < GROUP ? (int32_t)(n - i) : GROUP, i, codes);
+    for (int64_t i = 0; i < n; i += GROUP) {
+        const float *rows = x + i * w->p.dim, *next = n - i >= 2 * GROUP ? rows + (int64_t)GROUP * w->p.dim : NULL;
+        kv_simd_encode_group(w, &g, rows, n - i < GROUP ? (int32_t)(n - i) : GROUP, next, i, codes);
+    }
 }
 
 #endif

@@ -10,76 +10,73 @@ void KV_ISA(project)(kv_codec_work *w, const float *x, int64_t n, float *c)
     kv_codec_work_tiles(w);
     for (int64_t i = 0; i < n; i += GROUP) {
         const int32_t here = n - i < GROUP ? (int32_t)(n - i) : GROUP;
-        kv_simd_project(w, x + i * w->p.dim, here, false, NULL);
+        kv_simd_project(w, x + i * w->p.dim, here, NULL, false, NULL);
         for (int32_t l = 0; l < here; l++)
             for (int32_t a = 0; a < e; a++) c[(i + l) * e + a] = w->c[(int64_t)a * GROUP + l];
     }
 }
 
-/* Two groups at once where there are two: more sums in flight. */
-void KV_ISA(dots)(const kv_codec_points *points, const float *center, float *out)
+/* Dots of a group of points (x[d][GROUP]) with `count` centres; a group stays in the first cache for all of them. */
+KV_INLINE void kv_simd_dots(const float *x, int32_t d, const float *const *center, float *const *out, const int count)
 {
-    const int32_t d = points->d;
-    for (int64_t i = 0; i < points->n; i += 2 * GROUP) {
-        const int64_t left = points->n - i;
-        const float *x = points->groups + i * d, *y = left > GROUP ? x + (int64_t)d * GROUP : x;
-        float sums[2 * GROUP] __attribute__((aligned(64)));
-        for (int lane = 0; lane < GROUP; lane += 2 * KV_LANES) {
-            kv_vf sum[4];
-            for (int v = 0; v < 4; v++) sum[v] = kv_splat(-0.0f);
-            for (int64_t a = 0; a < d; a++) {
-                const kv_vf c = kv_splat(center[a]);
-                sum[0] = sum[0] + kv_load(x + a * GROUP + lane) * c;
-                sum[1] = sum[1] + kv_load(x + a * GROUP + lane + KV_LANES) * c;
-                sum[2] = sum[2] + kv_load(y + a * GROUP + lane) * c;
-                sum[3] = sum[3] + kv_load(y + a * GROUP + lane + KV_LANES) * c;
+    for (int lane = 0; lane < GROUP; lane += 2 * KV_LANES) {
+        kv_vf sum[4][2];
+        KV_UNROLL
+        for (int i = 0; i < count; i++) sum[i][0] = sum[i][1] = kv_splat(-0.0f);
+        for (int32_t a = 0; a < d; a++) {
+            const kv_vf x0 = kv_load(x + (int64_t)a * GROUP + lane);
+            const kv_vf x1 = kv_load(x + (int64_t)a * GROUP + lane + KV_LANES);
+            KV_UNROLL
+            for (int i = 0; i < count; i++) {
+                const kv_vf c = kv_splat(center[i][a]);
+                sum[i][0] = sum[i][0] + x0 * c;
+                sum[i][1] = sum[i][1] + x1 * c;
             }
-            kv_store(sums + lane, sum[0]);
-            kv_store(sums + lane + KV_LANES, sum[1]);
-            kv_store(sums + GROUP + lane, sum[2]);
-            kv_store(sums + GROUP + lane + KV_LANES, sum[3]);
         }
-        memcpy(out + i, sums, (size_t)(left < 2 * GROUP ? left : 2 * GROUP) * sizeof(float));
+        KV_UNROLL
+        for (int i = 0; i < count; i++) {
+            kv_store(out[i] + lane, sum[i][0]);
+            kv_store(out[i] + lane + KV_LANES, sum[i][1]);
+        }
     }
 }
 
-/* One tile of centres for every point; seg and dot hold the best so far. */
-static void kv_simd_nearest_tile(const kv_codec_points *points, const float *tile, int32_t first, int32_t here,
-                                 uint32_t *seg, float *dot)
+void KV_ISA(dots)(const kv_codec_points *points, const float *centers, const int32_t *which, int32_t count, float *dots,
+                  int64_t stride)
 {
-    float dots[TILE * GROUP] __attribute__((aligned(64))), most[GROUP] __attribute__((aligned(64))),
-        best[GROUP] __attribute__((aligned(64)));
-    int32_t which[GROUP] __attribute__((aligned(64)));
-    for (int64_t i = 0; i < points->n; i += GROUP) {
-        const size_t rows = (size_t)(points->n - i < GROUP ? points->n - i : GROUP);
-        memcpy(which, seg + i, rows * sizeof *which);
-        memcpy(best, dot + i, rows * sizeof *best);
-        for (size_t l = 0; l < GROUP; l++) {
-            if (l >= rows) best[l] = 0.0f;
-            if (l >= rows) which[l] = 0;
-            most[l] = best[l] == best[l] ? kv_codec_abs(best[l]) : -kv_num_float(0x7F800000u);
-        }
-        kv_simd_tile(tile, points->groups + i * points->d, points->d, -0.0f, dots);
-        kv_simd_keep(dots, first, here, most, best, which);
-        memcpy(seg + i, which, rows * sizeof *which);
-        memcpy(dot + i, best, rows * sizeof *best);
-    }
-}
-
-void KV_ISA(nearest)(const kv_codec_points *points, const float *centers, int32_t k, uint32_t *seg, float *dot)
-{
-    float tile[KV_CODEC_DIM_MAX * TILE];
     const int32_t d = points->d;
-    for (int64_t i = 0; i < points->n; i++) {
-        seg[i] = 0;
-        dot[i] = kv_num_float(KV_NUM_NAN);
-    }
-    for (int32_t first = 0; first < k; first += TILE) {
-        const int32_t here = k - first < TILE ? k - first : TILE;
-        memset(tile, 0, (size_t)d * TILE * sizeof *tile);
-        for (int32_t g = 0; g < here; g++)
-            for (int32_t a = 0; a < d; a++) tile[(int64_t)a * TILE + g] = centers[(int64_t)(first + g) * d + a];
-        kv_simd_nearest_tile(points, tile, first, here, seg, dot);
+    for (int64_t i = 0; i < points->n; i += GROUP)
+        for (int32_t j = 0; j < count; j += 4) {
+            const int32_t here = count - j < 4 ? count - j : 4;
+            const float *center[4];
+            float *out[4];
+            for (int32_t k = 0; k < here; k++) {
+                center[k] = centers + (int64_t)which[j + k] * d;
+                out[k] = dots + which[j + k] * stride + i;
+            }
+            switch (here) {
+            case 4: kv_simd_dots(points->groups + i * d, d, center, out, 4); break;
+            case 3: kv_simd_dots(points->groups + i * d, d, center, out, 3); break;
+            case 2: kv_simd_dots(points->groups + i * d, d, center, out, 2); break;
+            default: kv_simd_dots(points->groups + i * d, d, center, out, 1); break;
+            }
+        }
+}
+
+void KV_ISA(choose)(const float *dots, int64_t stride, int64_t n, int32_t k, uint32_t *seg, float *dot)
+{
+    for (int64_t i = 0; i < n; i += KV_LANES) {
+        const size_t here = (size_t)(n - i < KV_LANES ? n - i : KV_LANES);
+        kv_vf most = kv_splat(-kv_num_float(0x7F800000u)), t = kv_splat(kv_num_float(KV_NUM_NAN));
+        kv_vi s = kv_splat_i(0);
+        for (int32_t g = 0; g < k; g++) {
+            const kv_vf along = *(const kv_vf_any *)(dots + g * stride + i), size = kv_abs(along);
+            t = kv_if_less(most, size, along, t);
+            s = kv_if_less_i(most, size, kv_splat_i(g), s);
+            most = kv_if_less(most, size, size, most);
+        }
+        memcpy(seg + i, &s, here * sizeof *seg);
+        memcpy(dot + i, &t, here * sizeof *dot);
     }
 }
 

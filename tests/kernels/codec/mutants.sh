@@ -46,10 +46,14 @@ simd-centre-of-another-row|kv_codec_simd_vec.h|s/(index << 28)/(index << 29)/
 simd-columns-of-the-last-skeleton|kv_codec_work.c|s/w->tiled = w->columned = false;/w->tiled = false;/
 simd-words-of-neighbours|kv_codec_simd_decode.h|s/(first + kv_at_most(l + i, here)) \* bytes/(first + kv_at_most(l, here)) * bytes/
 simd-last-rows|kv_codec_simd_encode.h|s/return i < here ? i : here - 1;/return i < here - 1 ? i : here - 1 - (here > 1);/
-kmeans-start-by-line|kv_codec_kmeans.c|s/if (m->dot\[i\] > m->best\[i\]) m->best\[i\] = m->dot\[i\];/if (kv_codec_abs(m->dot[i]) > m->best[i]) m->best[i] = kv_codec_abs(m->dot[i]);/
+kmeans-start-by-line|kv_codec_kmeans.c|s/if (dots\[i\] > m->best\[i\]) m->best\[i\] = dots\[i\];/if (kv_codec_abs(dots[i]) > m->best[i]) m->best[i] = kv_codec_abs(dots[i]);/
 kmeans-sides-not-turned|kv_codec_kmeans.c|s/(kv_num_bits(dot) \& 0x80000000u) | 0x3F800000u/0x3F800000u/
-kmeans-empty-cluster-is-zeroed|kv_codec_kmeans.c|s/if (!(m->mass\[g\] > KV_CODEC_EPS)) continue;.*//
-kmeans-updates-before-it-stops|kv_codec_kmeans.c|s/if (memcmp(m->now, m->seg, bytes) == 0) return round;/if (memcmp(m->now, m->seg, bytes) == 0) { update(m, centers, sums); return round; }/
+kmeans-empty-cluster-is-zeroed|kv_codec_kmeans.c|s/if (!(m->mass\[g\] > KV_CODEC_EPS)) continue;.*/if (!m->open[g]) continue;/
+kmeans-old-cluster-forgotten|kv_codec_kmeans.c|s/m->open\[m->now\[i\]\] = m->open\[m->seg\[i\]\] = true/m->open[m->now[i]] = true/
+kmeans-turned-side-forgotten|kv_codec_kmeans.c|s/ || !(side == m->side\[i\])//
+kmeans-moved-centre-forgotten|kv_codec_kmeans.c|s/m->moved\[m->n_moved++\] = g;/m->moved[m->n_moved] = g; m->n_moved += g > 0;/
+simd-fourth-centre|kv_codec_simd_fit.h|s/sum\[i\]\[1\] + x1 \* c/sum[i][1] + x0 * c/
+kmeans-updates-before-it-stops|kv_codec_kmeans.c|s/if (memcmp(m->now, m->seg, bytes) == 0) return round;/if (memcmp(m->now, m->seg, bytes) == 0) { compare(m, true); update(m, centers, sums); return round; }/
 TABLE
 }
 

@@ -164,6 +164,78 @@ static void variants__give_the_bits_of_the_reference(void **state)
         fail_msg("0x%016" PRIx64, digest); /* as when the shared vectors agreed */
 }
 
+/* The rules written down once more, everything worked out in every round: rows with a length, weights of 1. */
+static int32_t plainly(const float *c, int64_t n, int32_t d, int32_t k, uint32_t seed, float *centers)
+{
+    float unit[16 * 4], best[16], dot[16];
+    int32_t seg[16] = {0}, now[16];
+    kv_codec_rng r = kv_codec_rng_seed(seed);
+    int64_t pick = (int64_t)kv_codec_draw_below(&r, (uint64_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        const float length = sqrtf(kv_codec_dot(c + i * d, c + i * d, d));
+        for (int32_t a = 0; a < d; a++) unit[i * d + a] = c[i * d + a] / length;
+        best[i] = -INFINITY;
+    }
+    for (int32_t g = 0; g < k; g++) {
+        float most = -INFINITY;
+        memcpy(centers + g * d, unit + pick * d, (size_t)d * sizeof *centers);
+        for (int64_t i = 0; i < n; i++) best[i] = fmaxf(best[i], kv_codec_dot(unit + i * d, centers + g * d, d));
+        for (int64_t i = 0; i < n; i++)
+            if (1.0f - best[i] > most) {
+                most = 1.0f - best[i];
+                pick = i;
+            }
+    }
+    for (int32_t round = 0; round < 32; round++) {
+        for (int64_t i = 0; i < n; i++) {
+            float most = -1;
+            for (int32_t g = 0; g < k; g++) {
+                const float along = kv_codec_dot(unit + i * d, centers + g * d, d);
+                if (!(fabsf(along) > most)) continue;
+                most = fabsf(along);
+                now[i] = g;
+                dot[i] = along;
+            }
+        }
+        if (memcmp(now, seg, (size_t)n * sizeof *now) == 0) return round;
+        memcpy(seg, now, (size_t)n * sizeof *now);
+        for (int32_t g = 0; g < k; g++) {
+            float sum[4] = {0}, mass = 0;
+            for (int64_t i = 0; i < n; i++) {
+                if (seg[i] != g) continue;
+                for (int32_t a = 0; a < d; a++) sum[a] = sum[a] + copysignf(1, dot[i]) * unit[i * d + a];
+                mass += 1;
+            }
+            const float length = sqrtf(kv_codec_dot(sum, sum, d));
+            for (int32_t a = 0; mass > 0 && a < d; a++)
+                centers[g * d + a] = length > KV_CODEC_EPS ? sum[a] / length : sum[a];
+        }
+    }
+    return 32;
+}
+
+/* What is kept from round to round changes nothing: many small cases, whose lines turn and whose clusters exchange rows. */
+static void rounds__keep_only_what_stays(void **state)
+{
+    (void)state;
+    uint64_t seed = 17;
+    int64_t rounds = 0;
+    for (int i = 0; i < 30000; i++) {
+        float c[16 * 4], want[5 * 4];
+        const int64_t n = 6 + kvt_below(&seed, 11);
+        const int32_t d = 2 + (int32_t)kvt_below(&seed, 3), k = 3 + (int32_t)kvt_below(&seed, 3);
+        answer got;
+        kv_err err = {0};
+        for (int64_t a = 0; a < n * d; a++) c[a] = (float)(kvt_below(&seed, 41) - 20) + 0.125f; /* never 0 */
+        const int32_t used = plainly(c, n, d, k, (uint32_t)i, want);
+        kvt_ok(cluster(kv_codec_best(), c, NULL, n, d, k, (uint32_t)i, &got, &err), &err);
+        if (got.rounds != used || kvt_first_difference(got.centers, want, (int64_t)k * d) >= 0)
+            fail_msg("case %d: %" PRId32 " rounds, %" PRId32 " when worked out plainly", i, got.rounds, used);
+        rounds += used;
+    }
+    assert_true(rounds > 30000);
+}
+
 static void rounds__are_bounded(void **state)
 {
     (void)state;
@@ -206,6 +278,7 @@ int main(void)
         cmocka_unit_test(k_eff__counts_rows_that_can_be_told),
         cmocka_unit_test(too_few_directions__are_refused),
         cmocka_unit_test(variants__give_the_bits_of_the_reference),
+        cmocka_unit_test(rounds__keep_only_what_stays),
         cmocka_unit_test(rounds__are_bounded),
         cmocka_unit_test(memory__every_allocation_may_fail),
     };
