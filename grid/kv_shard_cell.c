@@ -5,218 +5,13 @@
 #include <string.h>
 
 #include "grid/kv_fault.h"
-#include "grid/kv_shard_pages.h"
-#include "tp/kv_tp.h"
-#include "tp/kv_tp_move.h"
-#include "tp/kv_tp_shard_index.h"
+#include "grid/kv_shard_move.h"
 
-#define PAGES_MOST ((int64_t)1 << 47) /* bytes of sealed pages: a certificate can say 64 copies of them */
-#define PLAY_TIMEOUT_S 3600.0         /* threads of one process: only a fault makes one wait so long */
-
-/* ---- BLAKE2b for the digests ------------------------------------------------------------- */
-
-_Static_assert(sizeof(kv_hash) <= sizeof(kv_tp_hash_state), "a hash's state has room");
-
-static void hash_begin(void *state)
-{
-    kv_hash_init(state);
-}
-
-static void hash_update(void *state, const void *bytes, size_t n)
-{
-    kv_hash_update(state, bytes, n);
-}
-
-static void hash_end(void *state, uint8_t digest[KV_TP_DIGEST_BYTES])
-{
-    kv_hash_final(state, digest);
-}
-
-static const kv_tp_hash blake2b = {hash_begin, hash_update, hash_end};
-
-/* ---- what the cell is -------------------------------------------------------------------- */
-
-/* A cell's move: the spec without transport and device. */
-typedef struct {
-    const kv_campaign *c;
-    const kv_shard_point *p;
-    const kv_geometry *g;
-    const kv_layout *side[2]; /* NULL: sealed pages */
-    const char *name[2];
-    kv_tp_spec spec;
-    int64_t *chunk;
-    int64_t heads; /* that are split over ranks: 1 of a latent cache */
-    bool one;      /* a shard alone that is not the whole: X2 */
-    /* of sealed pages */
-    kv_sealed_shape shape;
-    kv_geometry paged;     /* as what is moved */
-    kv_tp_content content; /* without what a rank has of its own */
-    /* of pipeline stages */
-    kv_tp_stage *stage[2];
-    int64_t *ids[2];
-    char absent[KV_REASON_TEXT]; /* why a side does not exist at this geometry, with its name, or "" */
-} move;                          /* points into itself */
-
-static const kv_layout *stored_of(const kv_campaign *c, int32_t layout)
-{
-    const int32_t real = c->tp.stored[layout];
-    return real >= 0 ? c->catalogue.item[real] : NULL;
-}
-
-/* Chunks of tokens as they arrive; of sealed pages, the pages that each chunk completes. */
-static kv_rc make_chunks(move *m, kv_err *err)
-{
-    const int64_t chunk = m->c->tp.chunk, tokens = m->g->tokens, n = (tokens + chunk - 1) / chunk;
-    const int64_t page = m->side[0] == NULL ? m->shape.block : 1;
-    int64_t sent = 0;
-    m->spec.send = KV_TP_SEND_CHUNKS;
-    m->chunk = kv_alloc((size_t)n + 1, sizeof *m->chunk);
-    if (m->chunk == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " chunks", n);
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t here = (i + 1 < n ? (i + 1) * chunk : tokens) / page;
-        if (here > sent) m->chunk[m->spec.n_chunks++] = here - sent;
-        sent = here;
-    }
-    m->spec.chunk = m->chunk;
-    return KV_OK;
-}
-
-/* Layouts, with their tails. */
-static void set_layouts(move *m)
-{
-    const kv_campaign *c = m->c;
-    const kv_shard_point *p = m->p;
-    const kv_geometry *g = m->g;
-    const kv_layout *a = c->catalogue.item[p->src], *b = c->catalogue.item[p->dst];
-    const kv_elem ea = kv_layout_element(a, g), eb = kv_layout_element(b, g);
-    kv_tail tail = c->tails[0];
-    for (size_t i = 1; i < c->n_tails; i++) /* as kv_cells_expand gives the cells of this check */
-        if (strcmp(kv_tail_name(c->tails[i]), kv_tail_name(tail)) < 0) tail = c->tails[i];
-    m->side[0] = a;
-    m->side[1] = b;
-    if (a->store == KV_STORE_LATENT) m->heads = 1;
-    m->spec = (kv_tp_spec){.layout = {a, b},
-                           .stored = {stored_of(c, p->src), stored_of(c, p->dst)},
-                           .tp = {p->from, p->to},
-                           .g = g,
-                           .seed = c->seed,
-                           .stale = kv_tail_stale_bits(tail, ea),
-                           .fill = {kv_tail_fill_bits(tail, ea), kv_tail_fill_bits(tail, eb)},
-                           .payloads = kv_campaign_payloads(c, g),
-                           .exhaustive = c->exhaustive,
-                           .hash = &blake2b};
-}
-
-static void set_absent(move *m, int side, const char *reason)
-{
-    snprintf(m->absent, sizeof m->absent, "%.60s: %.240s", m->name[side], reason);
-}
-
-/* Sealed pages: bytes, without tails. */
-static kv_rc set_pages(move *m, kv_err *err)
-{
-    const kv_campaign *c = m->c;
-    char reason[KV_REASON_TEXT];
-    const kv_rc rc = kv_sealed_shape_of((kv_store_method)m->p->recipe, c->tp.block, m->g, &m->shape, reason, err);
-    int64_t bytes = 0;
-    if (rc == KV_OK && reason[0] != '\0') set_absent(m, 0, reason);
-    if (rc != KV_OK || reason[0] != '\0') return rc;
-    if (!kv_mul_i64(m->shape.blocks * m->g->kv_heads, m->shape.slot[0] + m->shape.slot[1], &bytes) ||
-        !kv_mul_i64(bytes, m->g->layers, &bytes) || bytes >= PAGES_MOST)
-        return KV_FAIL(err, KV_EFORMAT, "%s: more than 2^47 bytes of sealed pages; make the geometry smaller",
-                       m->name[0]);
-    m->paged = kv_shard_pages_geometry(&m->shape, m->g);
-    m->content.name = m->name[0];
-    m->spec = (kv_tp_spec){.content = &m->content,
-                           .tp = {m->p->from, m->p->to},
-                           .g = &m->paged,
-                           .seed = c->seed,
-                           .payloads = KV_CERT_PAYLOADS,
-                           .hash = &blake2b};
-    return KV_OK;
-}
-
-static kv_rc set_stages(move *m, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    for (int i = 0; rc == KV_OK && m->p->split[0] != NULL && m->absent[0] == '\0' && i < 2; i++) {
-        char reason[KV_REASON_TEXT];
-        rc = kv_shard_split_bind(m->p->split[i], m->g->layers, &m->stage[i], &m->ids[i], reason, err);
-        if (rc == KV_OK && reason[0] != '\0') set_absent(m, i, reason);
-        m->spec.stage[i] = m->stage[i];
-        m->spec.n_stages[i] = (size_t)m->p->split[i]->stages;
-    }
-    return rc;
-}
-
-static void free_move(move *m)
-{
-    kv_free(m->chunk);
-    for (int i = 0; i < 2; i++) {
-        kv_free(m->stage[i]);
-        kv_free(m->ids[i]);
-    }
-}
-
-static kv_rc make_move(const kv_campaign *c, const kv_shard_point *p, const kv_geometry *g, move *m, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    *m = (move){.c = c, .p = p, .g = g, .heads = g->kv_heads};
-    for (int i = 0; i < 2; i++) m->name[i] = kv_shard_point_side(p, &c->catalogue, i);
-    if (p->recipe >= 0)
-        rc = set_pages(m, err);
-    else
-        set_layouts(m);
-    if (rc == KV_OK) rc = set_stages(m, err);
-    if (rc != KV_OK || m->absent[0] != '\0') return rc;
-    if (p->send == KV_SHARD_LAYERS) m->spec.send = KV_TP_SEND_LAYERS;
-    return p->send == KV_SHARD_CHUNKS ? make_chunks(m, err) : KV_OK;
-}
-
-/* Whether the move exists. A shard alone that is the whole moves on one rank; else *m becomes one that shows why not. */
-static kv_rc examine(move *m, kv_tp_result *found, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    if (m->absent[0] != '\0' && m->side[0] != NULL) { /* stages come last: without them, is there something else? */
-        m->spec.stage[0] = m->spec.stage[1] = NULL;
-        rc = kv_tp_examine(&m->spec, found, err);
-        if (rc != KV_OK || found->refused) return rc;
-    }
-    if (m->absent[0] != '\0') {
-        memset(found, 0, sizeof *found);
-        found->refused = true;
-        found->frontier = (int32_t)KV_X4_GEOMETRY_UNREPRESENTABLE;
-        memcpy(found->reason, m->absent, sizeof found->reason);
-        return KV_OK;
-    }
-    rc = kv_tp_examine(&m->spec, found, err);
-    if (rc != KV_OK || found->refused || m->p->send != KV_SHARD_ONE) return rc;
-    m->one = kv_tp_shard_heads(m->heads, m->p->from) != m->heads;
-    m->spec.tp[0] = 1;
-    return kv_tp_examine(&m->spec, found, err);
-}
-
-/* Words of the wholes, and what the sizes add: a shard that holds other heads is resharded, copies come or go. */
-static uint32_t words_of(const move *m)
-{
-    const uint32_t view = (uint32_t)1 << KV_W_VIEW_REINTERPRET;
-    int64_t p = m->p->from;
-    const int64_t q = m->p->to;
-    uint32_t words = m->side[0] != NULL ? kv_pair_words(m->side[0], m->side[1], m->g) : view, more = 0;
-    if (words == 0 || !kv_tp_shard_exists(m->heads, p) || !kv_tp_shard_exists(m->heads, q)) return 0;
-    if (m->p->send == KV_SHARD_ONE && kv_tp_shard_heads(m->heads, p) != m->heads) return 0;
-    if (m->p->send == KV_SHARD_ONE) p = 1;
-    if (kv_tp_shard_heads(m->heads, p) != kv_tp_shard_heads(m->heads, q)) more |= (uint32_t)1 << KV_W_TP_RESHARD;
-    if (q > m->heads) more |= (uint32_t)1 << KV_W_HEAD_REPLICATE;
-    if (p > m->heads) more |= (uint32_t)1 << KV_W_HEAD_DEDUPE;
-    if (m->p->split[0] != NULL && kv_shard_split_differ(m->p->split[0], m->p->split[1], m->g->layers))
-        more |= (uint32_t)1 << KV_W_PP_RESHARD;
-    return (more != 0 ? words & ~view : words) | more;
-}
+#define PLAY_TIMEOUT_S 3600.0 /* threads of one process: only a fault makes one wait so long */
 
 /* ---- rows -------------------------------------------------------------------------------- */
 
-static void take_result(const move *m, const kv_tp_result *r, kv_row *row)
+static void take_result(const kv_shard_move *m, const kv_tp_result *r, kv_row *row)
 {
     row->ran = true;
     row->has_tp = true;
@@ -259,7 +54,7 @@ static void refuse(kv_row *row, int32_t frontier, const char *reason)
 }
 
 /* X2, shown: two whole caches with one and the same shard. */
-static kv_rc witness(kv_device *dev, const move *m, kv_row *row, kv_err *err)
+static kv_rc witness(kv_device *dev, const kv_shard_move *m, kv_row *row, kv_err *err)
 {
     const kv_geometry *g = m->spec.g;
     kv_tp_witness w;
@@ -289,7 +84,7 @@ static kv_rc witness(kv_device *dev, const move *m, kv_row *row, kv_err *err)
 /* ---- a rank ------------------------------------------------------------------------------ */
 
 /* The move on one rank; with sealed pages, those that it holds. */
-static kv_rc move_rank(const move *m, kv_tp_transport *t, kv_device *dev, kv_tp_result *out, kv_err *err)
+static kv_rc move_rank(const kv_shard_move *m, kv_tp_transport *t, kv_device *dev, kv_tp_result *out, kv_err *err)
 {
     kv_tp_spec s = m->spec;
     kv_tp_content content;
@@ -312,7 +107,7 @@ static kv_rc move_rank(const move *m, kv_tp_transport *t, kv_device *dev, kv_tp_
 /* ---- one process plays all ranks --------------------------------------------------------- */
 
 typedef struct {
-    const move *m;
+    const kv_shard_move *m;
     kv_device *dev;       /* of a cell of one rank */
     kv_tp_result *result; /* of rank 0; all have the same */
 } game;
@@ -335,12 +130,12 @@ static kv_rc play_rank(void *ctx, kv_tp_transport *t, kv_err *err)
 kv_rc kv_shard_cell_run(kv_runner *r, const kv_campaign *c, const kv_shard_point *p, const kv_geometry *g, kv_row *row,
                         kv_err *err)
 {
-    move m;
+    kv_shard_move m;
     kv_tp_result found;
     kv_rc rc;
-    KV_TRY(rc, out, make_move(c, p, g, &m, err));
-    row->words = words_of(&m);
-    KV_TRY(rc, out, examine(&m, &found, err));
+    KV_TRY(rc, out, kv_shard_move_make(c, p, g, &m, err));
+    row->words = kv_shard_point_words(c, m.p, m.g);
+    KV_TRY(rc, out, kv_shard_move_examine(&m, &found, err));
     if (found.refused) {
         refuse(row, found.frontier, found.reason);
         goto out;
@@ -353,7 +148,7 @@ kv_rc kv_shard_cell_run(kv_runner *r, const kv_campaign *c, const kv_shard_point
     KV_TRY(rc, out, kv_tp_play((int32_t)found.ranks, PLAY_TIMEOUT_S, play_rank, &y, err));
     take_result(&m, &found, row);
 out:
-    free_move(&m);
+    kv_shard_move_free(&m);
     return rc;
 }
 
@@ -387,13 +182,13 @@ kv_rc kv_shard_cell_group(kv_runner *r, const kv_campaign *c, int64_t cell, kv_t
     const kv_cell *at = &c->cells[cell];
     kv_err why = {0};
     kv_tp_result found;
-    move m = {.chunk = NULL};
+    kv_shard_move m = {.chunk = NULL};
     blank(cell, row);
     t->failed_rc = KV_OK;
-    kv_rc rc = make_move(c, kv_cell_shard_point(c, at), &c->geometries[at->geometry], &m, &why);
+    kv_rc rc = kv_shard_move_make(c, kv_cell_shard_point(c, at), &c->geometries[at->geometry], &m, &why);
     const kv_rc made = kv_tp_agree(t, rc, &why); /* a rank without memory must not leave the others waiting */
     if (made == KV_OK) {
-        row->words = words_of(&m);
+        row->words = kv_shard_point_words(c, m.p, m.g);
         m.spec.fault = planted;
         m.spec.fault_ctx = t;
         rc = move_rank(&m, t, r->dev, &found, &why);
@@ -401,7 +196,7 @@ kv_rc kv_shard_cell_group(kv_runner *r, const kv_campaign *c, int64_t cell, kv_t
         rc = made;
     }
     if (rc == KV_OK) take_result(&m, &found, row);
-    free_move(&m);
+    kv_shard_move_free(&m);
     if (rc == KV_OK) return KV_OK;
     if (t->broken) return KV_FAIL(err, rc, "%s", why.text);
     fail(t, rc, &why, row);
@@ -412,15 +207,15 @@ kv_rc kv_shard_cell_ranks(const kv_campaign *c, int64_t cell, int64_t *out, kv_e
 {
     const kv_cell *at = &c->cells[cell];
     kv_tp_result found;
-    move m;
+    kv_shard_move m;
     *out = 1;
     if (at->check != KV_CHECK_TP) return KV_OK;
     const kv_shard_point *p = kv_cell_shard_point(c, at);
     if (kv_shard_point_ranks(p) == 1) return KV_OK;
-    kv_rc rc = make_move(c, p, &c->geometries[at->geometry], &m, err);
-    if (rc == KV_OK) rc = examine(&m, &found, err);
+    kv_rc rc = kv_shard_move_make(c, p, &c->geometries[at->geometry], &m, err);
+    if (rc == KV_OK) rc = kv_shard_move_examine(&m, &found, err);
     if (rc == KV_OK && !found.refused) *out = found.ranks;
-    free_move(&m);
+    kv_shard_move_free(&m);
     return rc;
 }
 
@@ -428,10 +223,8 @@ void kv_shard_cell_unproven(const kv_campaign *c, int64_t cell, kv_row *row)
 {
     const kv_cell *at = &c->cells[cell];
     const kv_shard_point *p = kv_cell_shard_point(c, at);
-    move m = {.c = c, .p = p, .g = &c->geometries[at->geometry], .heads = c->geometries[at->geometry].kv_heads};
-    if (p->recipe < 0) set_layouts(&m);
     blank(cell, row);
-    row->words = words_of(&m);
+    row->words = kv_shard_point_words(c, p, &c->geometries[at->geometry]);
     row->verdict = KV_VERDICT_UNPROVEN;
 }
 
@@ -445,10 +238,10 @@ kv_rc kv_shard_cell_plan(const kv_campaign *c, const kv_shard_point *p, const kv
                          kv_err *err)
 {
     kv_tp_result found;
-    move m;
+    kv_shard_move m;
     memset(out, 0, sizeof *out);
-    kv_rc rc = make_move(c, p, g, &m, err);
-    if (rc == KV_OK) rc = examine(&m, &found, err);
+    kv_rc rc = kv_shard_move_make(c, p, g, &m, err);
+    if (rc == KV_OK) rc = kv_shard_move_examine(&m, &found, err);
     if (rc != KV_OK || found.refused) goto out;
     int64_t image = 0, all = 0;
     for (int i = 0; i < 2; i++) {
@@ -481,6 +274,6 @@ kv_rc kv_shard_cell_plan(const kv_campaign *c, const kv_shard_point *p, const kv
     out->moved_bytes = moved < 9e18 ? (int64_t)moved : INT64_MAX;
     out->cost = ns < 9e18 ? (uint64_t)ns : (uint64_t)9e18;
 out:
-    free_move(&m);
+    kv_shard_move_free(&m);
     return rc;
 }

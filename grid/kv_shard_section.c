@@ -1,31 +1,12 @@
 /* Reads the section `tp` of a campaign into the list of its points. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "grid/kv_shard_spec.h"
+#include "grid/kv_shard_read.h"
 #include "layouts/kv_layout_json.h"
 
 /* ---- reading ---------------------------------------------------------------------------- */
-
-/* Which layouts are moved between which sizes. */
-typedef struct {
-    int32_t (*pair)[2];
-    size_t n_pairs;
-    int32_t size[KV_SHARD_SIZE_MAX];
-    size_t n_sizes;
-} moves;
-
-typedef struct {
-    const kv_catalogue *layouts;
-    const char *where;
-    kv_err *err;
-    bool staged; /* layouts must have layers that stages can hold */
-    moves shards, stages;
-    bool recipe[KV_STORE_COUNT]; /* of sealed pages */
-    bool send[KV_SHARD_SENDS];
-} reader;
 
 /* Layers of a layout are arrays of their own. */
 static bool has_stages(const kv_layout *l)
@@ -33,7 +14,7 @@ static bool has_stages(const kv_layout *l)
     return !kv_axes_has(&l->axes[0], KV_F_L);
 }
 
-static kv_rc find_layout(const reader *r, const json_t *v, const char *key, int32_t *out)
+static kv_rc find_layout(const kv_shard_reader *r, const json_t *v, const char *key, int32_t *out)
 {
     const char *name = json_string_value(v);
     for (size_t i = 0; name != NULL && i < r->layouts->n; i++) {
@@ -53,12 +34,12 @@ static kv_rc find_layout(const reader *r, const json_t *v, const char *key, int3
                    name != NULL ? name : "(not a text)");
 }
 
-static bool is_listed(const reader *r, const kv_layout *l)
+static bool is_listed(const kv_shard_reader *r, const kv_layout *l)
 {
     return l->tp_size == 1 && (!r->staged || has_stages(l));
 }
 
-static kv_rc all_ordered(const reader *r, moves *m)
+static kv_rc all_ordered(const kv_shard_reader *r, kv_shard_moves *m)
 {
     const size_t n = r->layouts->n;
     m->pair = kv_alloc(n * n + 1, sizeof *m->pair);
@@ -72,7 +53,7 @@ static kv_rc all_ordered(const reader *r, moves *m)
     return KV_OK;
 }
 
-static kv_rc listed(const reader *r, const json_t *list, moves *m)
+static kv_rc listed(const kv_shard_reader *r, const json_t *list, kv_shard_moves *m)
 {
     const size_t n = json_array_size(list);
     kv_rc rc = KV_OK;
@@ -92,7 +73,7 @@ static kv_rc listed(const reader *r, const json_t *list, moves *m)
     return rc;
 }
 
-static kv_rc read_pairs(const reader *r, const json_t *v, bool needed, moves *m)
+static kv_rc read_pairs(const kv_shard_reader *r, const json_t *v, bool needed, kv_shard_moves *m)
 {
     const char *word = json_string_value(v);
     if (v == NULL && !needed) return KV_OK;
@@ -103,7 +84,7 @@ static kv_rc read_pairs(const reader *r, const json_t *v, bool needed, moves *m)
 }
 
 /* {"recipes": ["kv1"], "block": 512} */
-static kv_rc read_pages(reader *r, const json_t *v, kv_shard_section *out)
+static kv_rc read_pages(kv_shard_reader *r, const json_t *v, kv_shard_section *out)
 {
     static const char *const keys[] = {"recipes", "block", NULL};
     char where[KV_ERR_TEXT];
@@ -131,7 +112,7 @@ out:
     return rc;
 }
 
-static kv_rc read_sizes(const reader *r, const json_t *v, moves *m)
+static kv_rc read_sizes(const kv_shard_reader *r, const json_t *v, kv_shard_moves *m)
 {
     const size_t n = json_array_size(v);
     if (!json_is_array(v) || n == 0 || n > KV_SHARD_SIZE_MAX)
@@ -152,7 +133,7 @@ static kv_rc read_sizes(const reader *r, const json_t *v, moves *m)
 }
 
 /* Every split once, and no more ranks than a group can have. */
-static kv_rc read_splits(const reader *r, const json_t *v, kv_shard_section *out)
+static kv_rc read_splits(const kv_shard_reader *r, const json_t *v, kv_shard_section *out)
 {
     const size_t n = json_array_size(v);
     int32_t largest = 1;
@@ -180,7 +161,7 @@ static kv_rc read_splits(const reader *r, const json_t *v, kv_shard_section *out
 }
 
 /* {"pairs": [...], "splits": [2, [[0,2],[1]]], "sizes": [1, 2]} */
-static kv_rc read_pipeline(reader *r, const json_t *v, kv_shard_section *out)
+static kv_rc read_pipeline(kv_shard_reader *r, const json_t *v, kv_shard_section *out)
 {
     static const char *const keys[] = {"pairs", "splits", "sizes", NULL};
     char where[KV_ERR_TEXT];
@@ -204,7 +185,7 @@ out:
     return rc;
 }
 
-static kv_rc read_sends(reader *r, const json_t *v)
+static kv_rc read_sends(kv_shard_reader *r, const json_t *v)
 {
     r->send[KV_SHARD_WHOLE] = v == NULL;
     if (v == NULL) return KV_OK;
@@ -223,7 +204,7 @@ static kv_rc read_sends(reader *r, const json_t *v)
     return KV_OK;
 }
 
-static kv_rc read_stored(reader *r, const json_t *v, kv_shard_section *out)
+static kv_rc read_stored(kv_shard_reader *r, const json_t *v, kv_shard_section *out)
 {
     const char *key;
     json_t *value;
@@ -248,129 +229,8 @@ static kv_rc read_stored(reader *r, const json_t *v, kv_shard_section *out)
     return KV_OK;
 }
 
-/* ---- points ----------------------------------------------------------------------------- */
-
-/* A point with the texts that order rows: pair_id, then the values of params in the order of their keys. */
-typedef struct {
-    char id[2 * KV_NAME_MAX + 3], from[12], to[12];
-    kv_shard_point point;
-} named_point;
-
-typedef struct {
-    named_point *item;
-    size_t n, room;
-} point_list;
-
-static int by_row(const void *a, const void *b)
-{
-    const named_point *x = a, *y = b;
-    const kv_shard_point *p = &x->point, *q = &y->point;
-    int order = strcmp(x->id, y->id);
-    if (order == 0) order = strcmp(x->from, y->from);
-    if (order == 0) order = (p->split[0] == NULL) - (q->split[0] == NULL); /* "from_stages" comes before "send" */
-    if (order == 0 && p->split[0] != NULL) order = strcmp(p->split[0]->text, q->split[0]->text);
-    if (order == 0)
-        order = strcmp(kv_shard_send_name((kv_shard_send)p->send), kv_shard_send_name((kv_shard_send)q->send));
-    if (order == 0) order = strcmp(x->to, y->to);
-    if (order == 0 && p->split[1] != NULL) order = strcmp(p->split[1]->text, q->split[1]->text);
-    return order;
-}
-
-/* Whether there is such a cell: a copy of the same layout at the same size and split is none; a shard alone goes to the
- * whole. */
-static bool is_point(const kv_shard_point *p)
-{
-    if (p->send == KV_SHARD_ONE) return p->from > 1 && p->to == 1;
-    return p->src != p->dst || p->from != p->to || p->split[0] != p->split[1];
-}
-
-static kv_rc add_point(const reader *r, const kv_shard_point *p, point_list *list)
-{
-    if (!is_point(p)) return KV_OK;
-    if (list->n >= KV_SHARD_POINTS_MAX)
-        return KV_FAIL(r->err, KV_EFORMAT, "%s: more than %d cells a geometry", r->where, KV_SHARD_POINTS_MAX);
-    if (list->n == list->room) {
-        const size_t room = list->room > 0 ? 2 * list->room : 64;
-        named_point *grown = kv_realloc(list->item, room, sizeof *grown);
-        if (grown == NULL) return KV_FAIL(r->err, KV_ENOMEM, "no memory for %zu cells", room);
-        list->item = grown;
-        list->room = room;
-    }
-    named_point *x = &list->item[list->n++];
-    x->point = *p;
-    snprintf(x->id, sizeof x->id, "%s->%s", kv_shard_point_side(p, r->layouts, 0),
-             kv_shard_point_side(p, r->layouts, 1));
-    snprintf(x->from, sizeof x->from, "%" PRId32, p->from);
-    snprintf(x->to, sizeof x->to, "%" PRId32, p->to);
-    return KV_OK;
-}
-
-/* All sizes of what `like` moves. */
-static kv_rc add_sizes(const reader *r, const moves *m, kv_shard_point like, point_list *list)
-{
-    kv_rc rc = KV_OK;
-    for (size_t f = 0; f < m->n_sizes; f++)
-        for (size_t t = 0; t < m->n_sizes; t++) {
-            like.from = m->size[f];
-            like.to = m->size[t];
-            KV_TRY(rc, out, add_point(r, &like, list));
-        }
-out:
-    return rc;
-}
-
-static kv_rc add_shards(const reader *r, kv_shard_point like, point_list *list)
-{
-    kv_rc rc = KV_OK;
-    for (like.send = 0; like.send < KV_SHARD_SENDS; like.send++)
-        if (r->send[like.send]) KV_TRY(rc, out, add_sizes(r, &r->shards, like, list));
-out:
-    return rc;
-}
-
-static kv_rc add_stages(const reader *r, const kv_shard_section *s, kv_shard_point like, point_list *list)
-{
-    kv_rc rc = KV_OK;
-    like.send = KV_SHARD_WHOLE;
-    for (size_t a = 0; a < s->n_splits; a++)
-        for (size_t b = 0; b < s->n_splits; b++) {
-            like.split[0] = &s->split[a];
-            like.split[1] = &s->split[b];
-            KV_TRY(rc, out, add_sizes(r, &r->stages, like, list));
-        }
-out:
-    return rc;
-}
-
-static kv_rc make_points(const reader *r, kv_shard_section *out)
-{
-    kv_shard_point like = {.recipe = -1};
-    point_list list = {0};
-    kv_rc rc = KV_OK;
-    for (size_t i = 0; i < r->shards.n_pairs; i++) {
-        like.src = r->shards.pair[i][0];
-        like.dst = r->shards.pair[i][1];
-        KV_TRY(rc, out, add_shards(r, like, &list));
-    }
-    for (size_t i = 0; i < r->stages.n_pairs; i++) {
-        like.src = r->stages.pair[i][0];
-        like.dst = r->stages.pair[i][1];
-        KV_TRY(rc, out, add_stages(r, out, like, &list));
-    }
-    like.src = like.dst = -1;
-    for (like.recipe = 0; like.recipe < KV_STORE_COUNT; like.recipe++)
-        if (r->recipe[like.recipe]) KV_TRY(rc, out, add_shards(r, like, &list));
-    if (list.n > 1) qsort(list.item, list.n, sizeof *list.item, by_row);
-    out->point = kv_alloc(list.n + 1, sizeof *out->point);
-    if (out->point == NULL) rc = KV_FAIL(r->err, KV_ENOMEM, "no memory for %zu cells", list.n);
-    for (size_t i = 0; rc == KV_OK && i < list.n; i++) out->point[out->n_points++] = list.item[i].point;
-out:
-    kv_free(list.item);
-    return rc;
-}
-
 /* Every way of sending that is asked for has a cell. */
-static kv_rc check_sends(const reader *r, const kv_shard_section *s)
+static kv_rc check_sends(const kv_shard_reader *r, const kv_shard_section *s)
 {
     for (int k = 0; k < KV_SHARD_SENDS; k++) {
         bool found = !r->send[k];
@@ -388,7 +248,7 @@ kv_rc kv_shard_section_read(const json_t *v, const kv_catalogue *layouts, const 
 {
     static const char *const keys[] = {"pairs", "pages", "pipeline", "sizes", "sends", "chunk", "stored", NULL};
     char place[KV_ERR_TEXT];
-    reader r = {.layouts = layouts, .where = place, .err = err};
+    kv_shard_reader r = {.layouts = layouts, .where = place, .err = err};
     kv_rc rc = KV_OK;
     memset(out, 0, sizeof *out);
     if (v == NULL) return KV_OK;
@@ -417,7 +277,7 @@ kv_rc kv_shard_section_read(const json_t *v, const kv_catalogue *layouts, const 
         goto out;
     }
     KV_TRY(rc, out, read_stored(&r, json_object_get(v, "stored"), out));
-    KV_TRY(rc, out, make_points(&r, out));
+    KV_TRY(rc, out, kv_shard_points_make(&r, out));
     KV_TRY(rc, out, check_sends(&r, out));
 out:
     kv_free(r.shards.pair);
