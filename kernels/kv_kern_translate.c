@@ -21,8 +21,9 @@
 /* Strides of one half of one side, in positions. */
 typedef struct {
     int64_t base, layer, head;
-    int64_t tokens, lanes; /* allocated: tail and pad lanes included */
-    int64_t *token, *lane; /* offset tables of those lengths */
+    int64_t tokens, lanes;           /* allocated: tail and pad lanes included */
+    int64_t *token, *lane;           /* offset tables of those lengths */
+    int64_t *token_step, *lane_step; /* spacing of each group of KV_TILE offsets, 0 where it is uneven */
 } side;
 
 /* What moves: one half. */
@@ -48,6 +49,18 @@ static int64_t *table_new(const kv_split *x)
     return table;
 }
 
+static int64_t *steps_new(const int64_t *table, int64_t n)
+{
+    int64_t *step = kv_alloc((size_t)(n / KV_TILE) + 1, sizeof *step);
+    for (int64_t g = 0; step != NULL && g < n / KV_TILE; g++) {
+        const int64_t *at = table + g * KV_TILE;
+        step[g] = at[1] - at[0];
+        for (int i = 2; i < KV_TILE; i++)
+            if (at[i] - at[i - 1] != step[g]) step[g] = 0;
+    }
+    return step;
+}
+
 static kv_rc side_new(side *m, const kv_index *ix, int kv, kv_err *err)
 {
     kv_strides x;
@@ -60,7 +73,11 @@ static kv_rc side_new(side *m, const kv_index *ix, int kv, kv_err *err)
     m->lanes = kv_split_extent(&x.lane);
     m->token = table_new(&x.token);
     m->lane = table_new(&x.lane);
-    if (m->token == NULL || m->lane == NULL)
+    if (m->token != NULL && m->lane != NULL) {
+        m->token_step = steps_new(m->token, m->tokens);
+        m->lane_step = steps_new(m->lane, m->lanes);
+    }
+    if (m->token_step == NULL || m->lane_step == NULL)
         return KV_FAIL(err, KV_ENOMEM, "no memory for the offsets of %" PRId64 " tokens", m->tokens);
     return KV_OK;
 }
@@ -69,6 +86,8 @@ static void side_free(side *m)
 {
     kv_free(m->token);
     kv_free(m->lane);
+    kv_free(m->token_step);
+    kv_free(m->lane_step);
 }
 
 static int64_t gcd(int64_t a, int64_t b)
@@ -220,38 +239,20 @@ static void convert_tile(const half_move *m, int64_t s0, int64_t t0, int64_t tok
         put_tile_uint32_t(m->dst, &m->t, t0, box, out);
 }
 
-/* Whether the offsets of [at, at + 8) follow one another. */
-static bool together(const int64_t *table, int64_t at)
-{
-    for (int i = 1; i < KV_TILE; i++)
-        if (table[at + i] - table[at] != i) return false;
-    return true;
-}
-
-/* Whether the offsets of [at, at + 8) are evenly spaced; *step is the spacing. */
-static bool even(const int64_t *table, int64_t at, int64_t *step)
-{
-    *step = table[at + 1] - table[at];
-    for (int i = 2; i < KV_TILE; i++)
-        if (table[at + i] - table[at + i - 1] != *step) return false;
-    return true;
-}
-
 /* An 8 x 8 block of 16-bit elements turned in registers, where one side's tokens and the other side's lanes lie
  * together; false where they do not. */
 static bool turn_block(const half_move *m, int64_t s0, int64_t t0, int64_t tok, int64_t lane)
 {
     const uint16_t *src = (const uint16_t *)(const void *)m->src + s0 + m->s.token[tok] + m->s.lane[lane];
     uint16_t *dst = (uint16_t *)(void *)m->dst + t0 + m->t.token[tok] + m->t.lane[lane];
-    int64_t src_row, dst_row;
-    if (together(m->s.lane, lane) && together(m->t.token, tok) && even(m->s.token, tok, &src_row) &&
-        even(m->t.lane, lane, &dst_row)) {
-        kv_tile_turn_u16(src, src_row, dst, dst_row);
+    const int64_t s_tok = m->s.token_step[tok / KV_TILE], t_tok = m->t.token_step[tok / KV_TILE];
+    const int64_t s_lane = m->s.lane_step[lane / KV_TILE], t_lane = m->t.lane_step[lane / KV_TILE];
+    if (s_lane == 1 && t_tok == 1 && s_tok != 0 && t_lane != 0) {
+        kv_tile_turn_u16(src, s_tok, dst, t_lane);
         return true;
     }
-    if (together(m->s.token, tok) && together(m->t.lane, lane) && even(m->s.lane, lane, &src_row) &&
-        even(m->t.token, tok, &dst_row)) {
-        kv_tile_turn_u16(src, src_row, dst, dst_row);
+    if (s_tok == 1 && t_lane == 1 && s_lane != 0 && t_tok != 0) {
+        kv_tile_turn_u16(src, s_lane, dst, t_tok);
         return true;
     }
     return false;
