@@ -1,6 +1,7 @@
 /* Rows from and to f32, written without branches so that they vectorise; included by kv_kern_num.c once for each instruction
  * set, with KV_ISA (the end of every name) and KV_TARGET (an attribute) set; KV_F16_WIDE where AVX-512 is there. Values of
  * any alignment. Bit for bit the formulas of kv_kern_num.h. */
+#ifdef KV_ISA
 #define KV_NAME2(name_, isa_) name_##_##isa_
 #define KV_NAME1(name_, isa_) KV_NAME2(name_, isa_)
 #define KV_NAME(name_) KV_NAME1(name_, KV_ISA)
@@ -105,3 +106,4 @@ static const row_work KV_NAME(rows) = {KV_NAME(from_f16), KV_NAME(from_bf16), KV
 #undef KV_NAME2
 #undef KV_ISA
 #undef KV_TARGET
+#endif
