@@ -67,7 +67,7 @@ unit()
     local preset=$1 prefix=$2 log=$logs/ctest-$1
     shift 2
     while [ -e "$log" ]; do log=$log.more; done
-    ctest --test-dir "build/$preset" -V -j $((2 * jobs)) -R "$only" "$@" >"$log" 2>&1 </dev/null
+    ctest --test-dir "build/$preset" -V -j $((3 * jobs)) -R "$only" "$@" >"$log" 2>&1 </dev/null
     "$KV_PYTHON" tests/ctest_tally.py <"$log" >"$log.tally"
     awk -F '\t' -v OFS='\t' -v prefix="$prefix" '{ $2 = prefix $2; print }' "$log.tally" >>"$tally"
     awk -F '\t' '{ n[$1]++ } END { printf "test programs: %d passed, %d failed, %d skips\n", n["passed"], n["FAILED"], n["skipped"] }' "$log.tally"
@@ -135,7 +135,7 @@ if [ -z "$quick" ]; then
         export UBSAN_OPTIONS=print_stacktrace=1
         # Open MPI itself leaks, so leaks are not looked for in what starts it. What runs many minutes with sanitizers, and
         # does there what other tests do, runs without them only.
-        ASAN_OPTIONS=detect_leaks=1 unit asan-ubsan 'asan:' -E '^mpi/|^certs/test_kv_verify_scalars|^kernels/cuda/campaigns|^tp/(ranks|program)'
+        ASAN_OPTIONS=detect_leaks=1 unit asan-ubsan 'asan:' -E '^mpi/|^certs/test_kv_verify_scalars|^kernels/cuda/(campaigns|device_nccl)|^tp/(ranks|program)'
         ASAN_OPTIONS=detect_leaks=0 unit asan-ubsan 'asan:' -E '^[^m]'
         section "command line with sanitizers"
         # What takes input from outside; what runs for long and only computes has had its unit tests above.
