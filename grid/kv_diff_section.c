@@ -10,25 +10,35 @@ typedef struct {
     const char *check, *section, *key;
     int64_t otherwise;
     const char *only; /* part of the params of rows that it concerns, or NULL */
+    const char *part; /* object of the section that it stands in, or NULL: of rows of that kind ("kv1:pages") */
 } number;
 
 static const number numbers[] = {
-    {"codec", "codec", "block", 512, NULL},
-    {"move", "codec", "block", 512, NULL},
-    {"attribution", "attribution", "passages", 4, NULL},
-    {"attribution", "attribution", "evaluated", 128, NULL},
-    {"attribution", "attribution", "block", 512, NULL},
-    {"tp", "tp", "chunk", 16, ",send=chunks"},
+    {"codec", "codec", "block", 512, NULL, NULL},
+    {"move", "codec", "block", 512, NULL, NULL},
+    {"attribution", "attribution", "passages", 4, NULL, NULL},
+    {"attribution", "attribution", "evaluated", 128, NULL, NULL},
+    {"attribution", "attribution", "block", 512, NULL, NULL},
+    {"tp", "tp", "chunk", 16, ",send=chunks", NULL},
+    {"tp", "tp", "block", 512, NULL, "pages"},
 };
 
 static bool differs(const number *n, const json_t *const spec[KV_SIDES])
 {
     int64_t value[KV_SIDES];
     for (int s = 0; s < KV_SIDES; s++) {
-        const json_t *v = json_object_get(json_object_get(spec[s], n->section), n->key);
+        const json_t *section = json_object_get(spec[s], n->section);
+        const json_t *v = json_object_get(n->part != NULL ? json_object_get(section, n->part) : section, n->key);
         value[s] = v != NULL ? (int64_t)json_integer_value(v) : n->otherwise;
     }
     return value[KV_OLD] != value[KV_NEW];
+}
+
+/* Whether src is a side of that kind, as "kv1:pages" is of "pages". */
+static bool of_part(const char *src, const char *part)
+{
+    const char *colon = strrchr(src, ':');
+    return colon != NULL && strcmp(colon + 1, part) == 0;
 }
 
 /* Recipes without a skeleton store row by row: there is no block. */
@@ -82,9 +92,10 @@ bool kv_diff_section_changed(const kv_diff *d, const kv_diff_kind *k, char what[
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const number *n = &numbers[i];
         if (strcmp(n->check, check) != 0 || (n->only != NULL && strstr(params, n->only) == NULL) ||
-            !has_blocks(check, dst) || !differs(n, spec))
+            (n->part != NULL && !of_part(src, n->part)) || !has_blocks(check, dst) || !differs(n, spec))
             continue;
-        snprintf(what, KV_DIFF_SECTION_TEXT, "%s.%s", n->section, n->key);
+        snprintf(what, KV_DIFF_SECTION_TEXT, "%s%s%s.%s", n->section, n->part != NULL ? "." : "",
+                 n->part != NULL ? n->part : "", n->key);
         return true;
     }
     if (strcmp(check, "codec") == 0) return file_changed(spec, params, what);

@@ -402,3 +402,27 @@ case_bench_measures_two_ranks()
     [ "$(grep -o '"pair_id"' "$OUT" | wc -l)" -eq 4 ] || fail "four pairs should be measured"
     refused 2 'two ranks' -- bench --tp
 }
+
+# Long lists of stages are told apart wherever rows are named, and what pages are made of is part of their declaration.
+case_long_stages_and_changed_pages_in_a_diff()
+{
+    need_key
+    local block first second
+    first=$(seq -s , 0 39) second=$(seq -s , 0 38)
+    for block in 4 8; do
+        campaign $block.json 'select=["vllm-fa"]' 'pairs=' \
+            'geometries=[{"layers":80,"tokens":9,"kv_heads":1,"head_dim":2,"element":"bf16"}]' \
+            'tp={"pages":{"recipes":["kv1"],"block":'$block'},"sizes":[1,2],"pipeline":{"pairs":[["vllm-fa","vllm-fa"]],"splits":[2,[['"$first"'],['"$(seq -s , 40 79)"']],[['"$second"'],['"$(seq -s , 39 79)"']]],"sizes":[1]}}'
+        kv run $block.json -o $block.cert.json --key "$KEY" --progress none --tp-emulate
+        expect_rc 0
+    done
+    kv diff 4.cert.json 4.cert.json
+    expect_rc 0
+    expect_out ' 0 worse, 0 better, 0 new, 0 gone; 0 redeclared'
+    kv diff 4.cert.json 8.cert.json
+    expect_rc 4
+    expect_out '^  tp kv1:pages->kv1:pages at .* \[redeclared: tp\.pages\.block\]$'
+    kv export 4.cert.json --junit -o names.xml --trust "$PUB"
+    expect_rc 0
+    [ -z "$(grep -o '<testcase [^>]*' names.xml | sed 's/ time="[^"]*"//' | sort | uniq -d)" ] || fail "two cases share class and name"
+}
