@@ -39,14 +39,14 @@ int kv_ask_finish(int code)
     return KV_EXIT_FAILED;
 }
 
-kv_rc kv_ask_check_output(const char *out, const char *const *inputs, size_t n, kv_err *err)
+kv_rc kv_ask_check_output(const char *what, const char *out, const char *const *inputs, size_t n, kv_err *err)
 {
     if (strcmp(out, "-") == 0)
         return KV_FAIL(err, KV_EINVAL,
                        "\"-\": this goes to a file, not to standard output; name one (./- for a file of that name)");
     for (size_t i = 0; i < n; i++)
         if (inputs[i] != NULL && kv_path_same_file(out, inputs[i]))
-            return KV_FAIL(err, KV_EINVAL, "-o %s is the input %s and would destroy it; name another file", out,
+            return KV_FAIL(err, KV_EINVAL, "%s %s is the input %s and would destroy it; name another file", what, out,
                            inputs[i]);
     return KV_OK;
 }

@@ -18,8 +18,10 @@ int kv_ask_fail_once(const kv_err *err);
 /* Ends stdout: flushes, and gives code, or the exit code of a failed write after one line on stderr. */
 int kv_ask_finish(int code);
 
-/* KV_EINVAL where the certificate to be written is "-", or the same file as one of n inputs (NULL entries are none). */
-kv_rc kv_ask_check_output(const char *out, const char *const *inputs, size_t n, kv_err *err) KV_MUST_USE;
+/* KV_EINVAL where the file to be written is "-", or the same file as one of n inputs (NULL entries are none); `what` is how
+ * its command names it, "-o" or "OUT". */
+kv_rc kv_ask_check_output(const char *what, const char *out, const char *const *inputs, size_t n, kv_err *err)
+    KV_MUST_USE;
 
 /* "1.5 GiB" and so on. */
 #define KV_SIZE_TEXT 32

@@ -96,7 +96,7 @@ static kv_rc decode(const kv_opts *o, kv_err *err)
     kv_out *out = NULL;
     kv_codec_unfit u = {0};
     kv_rc rc;
-    KV_TRY(rc, out, kv_ask_check_output(o->positional[1], inputs, 2, err));
+    KV_TRY(rc, out, kv_ask_check_output("OUT", o->positional[1], inputs, 2, err));
     KV_TRY(rc, out, kv_codec_reader_open(o->positional[0], &r, err));
     kv_codec_stream_config c = kv_codec_reader_facts(r)->config;
     KV_TRY(rc, out, need_factors(kv_codec_reader_facts(r), o->whiten, &factors, err));

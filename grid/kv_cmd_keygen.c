@@ -15,7 +15,7 @@ int kv_cmd_keygen(const kv_opts *o, int argc, char **argv)
     char shown[KV_TEXT_SHOWN], id[KV_KEY_ID_HEX];
     const char *path = o->positional[0];
     kv_rc rc;
-    KV_TRY(rc, out, kv_ask_check_output(path, NULL, 0, &err));
+    KV_TRY(rc, out, kv_ask_check_output("OUT", path, NULL, 0, &err));
     if (!o->seal && o->pass_fd >= 0) {
         rc =
             KV_FAIL(&err, KV_EINVAL, "--pass-fd goes with --seal: without it the key would stand in the file unsealed");

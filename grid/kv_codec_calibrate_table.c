@@ -66,7 +66,7 @@ static kv_rc prepare(const kv_opts *o, job *j, kv_err *err)
     j->h.fit.published = false;
     if (j->h.fit.solver == KV_CODEC_SOLVER_LAPACK && !kv_codec_has_lapack())
         return KV_FAIL(err, KV_EUNSUP, "--pca exact: this build has no LAPACKE; use --pca own");
-    KV_TRY(rc, out, kv_ask_check_output(o->positional[2], inputs, 2, err));
+    KV_TRY(rc, out, kv_ask_check_output("OUT", o->positional[2], inputs, 2, err));
     KV_TRY(rc, out, kv_codec_array_open(o->positional[1], kv_codec_array_bytes(f), &j->in, err));
     if (f->geometry.tokens / j->h.slot.n * f->geometry.layers * f->geometry.kv_heads < 2)
         return KV_FAIL(err, KV_EINVAL,

@@ -45,7 +45,7 @@ static kv_rc prepare(const kv_opts *o, job *j, kv_err *err)
                        KV_CODEC_LAYERS_MAX, KV_CODEC_DIM_MAX);
     f->config.has[KV_CODEC_K] = true;
     KV_TRY(rc, out, kv_codec_array_check(f, err));
-    KV_TRY(rc, out, kv_ask_check_output(o->positional[2], inputs, 1, err));
+    KV_TRY(rc, out, kv_ask_check_output("OUT", o->positional[2], inputs, 1, err));
     KV_TRY(rc, out, kv_codec_array_open(o->positional[1], kv_codec_array_bytes(f), &j->in, err));
     KV_TRY(rc, out, kv_file_can_write(o->positional[2], err));
     KV_TRY(rc, out,

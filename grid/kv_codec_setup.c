@@ -56,16 +56,26 @@ static kv_rc apply_table(const char *path, kv_codec_stream_config *c, bool used[
                    1 << bits, bits);
 }
 
+kv_rc kv_codec_table_files(const char *list, char **text, const char *file[KV_CODEC_TABLES_MAX], kv_err *err)
+{
+    *text = kv_strdup(list);
+    if (*text == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a file name");
+    char *comma = kv_path_exists(list) ? NULL : strchr(*text, ',');
+    if (comma != NULL) *comma++ = '\0';
+    file[0] = *text;
+    file[1] = comma;
+    return KV_OK;
+}
+
 static kv_rc apply_tables(const char *list, kv_codec_stream_config *c, kv_err *err)
 {
     bool used[KV_CODEC_HALVES] = {false};
-    char *copy = kv_strdup(list);
-    if (copy == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a file name");
-    char *comma = kv_path_exists(list) ? NULL : strchr(copy, ',');
-    if (comma != NULL) *comma = '\0';
-    kv_rc rc = apply_table(copy, c, used, err);
-    if (rc == KV_OK && comma != NULL) rc = apply_table(comma + 1, c, used, err);
-    kv_free(copy);
+    const char *file[KV_CODEC_TABLES_MAX];
+    char *text = NULL;
+    kv_rc rc = kv_codec_table_files(list, &text, file, err);
+    for (int i = 0; rc == KV_OK && i < KV_CODEC_TABLES_MAX; i++)
+        if (file[i] != NULL) rc = apply_table(file[i], c, used, err);
+    kv_free(text);
     return rc;
 }
 
@@ -130,11 +140,14 @@ static kv_rc apply_skip(const kv_opts *o, kv_codec_facts *f, kv_err *err)
         int64_t layer;
         next = strchr(part, ',');
         if (next != NULL) *next++ = '\0';
-        if (kv_parse_i64(part, 0, f->config.layers - 1, &layer))
-            f->skip[layer] = true;
-        else
+        if (!kv_parse_i64(part, 0, f->config.layers - 1, &layer))
             rc = KV_FAIL(err, KV_EINVAL, "--skip-layers \"%s\": must be layers from 0 to %d, as 0,1,27, or none", part,
                          f->config.layers - 1);
+        else if (f->skip[layer])
+            rc = KV_FAIL(err, KV_EINVAL, "--skip-layers \"%s\": layer %" PRId64 " is named twice", o->skip_layers,
+                         layer);
+        else
+            f->skip[layer] = true;
     }
     kv_free(copy);
     return rc;

@@ -20,6 +20,11 @@ typedef struct {
  * --skip-layers, --table, --whiten. Do not move *out: it points into itself. Free it whatever happened. */
 kv_rc kv_codec_setup_make(const kv_opts *o, kv_codec_setup *out, kv_err *err) KV_MUST_USE;
 void kv_codec_setup_free(kv_codec_setup *s);
+/* The files of --table "FILE[,FILE]": the whole text where a file of that name exists, else split at its first comma;
+ * file[1] is NULL for one. They borrow *text, which the caller frees. KV_ENOMEM. */
+#define KV_CODEC_TABLES_MAX 2
+kv_rc kv_codec_table_files(const char *list, char **text, const char *file[KV_CODEC_TABLES_MAX], kv_err *err)
+    KV_MUST_USE;
 /* Reads 2^bits ascending levels (any bits from 1 to 4, by the file's size). KV_EFORMAT, KV_EREAD. */
 kv_rc kv_codec_read_levels(const char *path, float levels[KV_CODEC_LEVELS_MAX], int32_t *bits, kv_err *err) KV_MUST_USE;
 

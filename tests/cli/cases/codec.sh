@@ -182,6 +182,7 @@ case_layers_left_alone()
     expect_out '^verify k: relative L2 0\.000000, largest error 0, cosine 1\.000000$'
     refused 2 "skip-layers" "2" "0 to 1" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --skip-layers 0,2
     refused 2 "skip-layers" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --skip-layers all
+    refused 2 "skip-layers \"1,0,1\": layer 1 is named twice" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --skip-layers 1,0,1
 }
 
 case_shared_bases()
@@ -222,6 +223,17 @@ case_values_that_are_not_finite()
     kv codec store array.bf16 x.kvc --geometry $G,e=bf16 --skip-layers 0 --verify
     expect_rc 0
     expect_out '^verify k: values are not finite'
+    expect_one_line '^kvgrid: array\.bf16: 1 value is not finite, stored as it came .* layer 0, k, token 1, head 0, lane 0$'
+    # So it is behind the last block: token 599, head 1, lane 5 of K and of V in layer 1.
+    made
+    printf '\300\177' | dd of=array.bf16 bs=1 seek=$((3 * 38400 - 22)) conv=notrunc 2>/dev/null
+    printf '\200\377' | dd of=array.bf16 bs=1 seek=$((4 * 38400 - 22)) conv=notrunc 2>/dev/null
+    kv codec store array.bf16 tail.kvc --geometry $G,e=bf16
+    expect_rc 0
+    expect_one_line '^kvgrid: array\.bf16: 2 values are not finite, stored as they came .* layer 1, k, token 599, head 1, lane 5$'
+    kv codec decode tail.kvc back.bf16
+    expect_rc 0
+    cmp -s <(tail -c 64 array.bf16) <(tail -c 64 back.bf16) || fail "the tail is not what came"
 }
 
 case_tables()
@@ -242,6 +254,11 @@ case_tables()
     expect_rc 0
     kv codec decode b.kvc back.bf16
     expect_rc 0
+    # Each file of the list is an input.
+    refused 2 "OUT t\.f32 is the input t\.f32 and would destroy it" -- codec store array.bf16 t.f32 --geometry $G,e=bf16 --table t.f32,t2.f32
+    refused 2 "OUT \./t2\.f32 is the input t2\.f32 and would destroy it" -- codec store array.bf16 ./t2.f32 --geometry $G,e=bf16 --table t.f32,t2.f32
+    cp t.f32 t,2.f32
+    refused 2 "OUT t,2\.f32 is the input t,2\.f32" -- codec store array.bf16 t,2.f32 --geometry $G,e=bf16 --table t,2.f32
     head -c 8 t.f32 >two.f32
     refused 2 "two\.f32" "2 levels" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --table two.f32
     head -c 12 t.f32 >odd.f32
@@ -302,13 +319,13 @@ case_inputs_and_outputs()
     refused 2 "fp8_e4m3" -- codec store array.bf16 x.kvc --geometry $G,e=fp8_e4m3
     refused 2 "D=1024" -- codec store array.bf16 x.kvc --geometry L=1,T=1,H=1,D=2000,e=f16
     refused 5 "no/such" -- codec store array.bf16 no/such/x.kvc --geometry $G,e=bf16
-    refused 2 "array.bf16" "destroy" -- codec store array.bf16 array.bf16 --geometry $G,e=bf16
+    refused 2 "OUT array.bf16 is the input array.bf16" "destroy" -- codec store array.bf16 array.bf16 --geometry $G,e=bf16
     refused 2 "--recipe" "kv2" -- codec store array.bf16 x.kvc --geometry $G,e=bf16 --recipe kv2
     refused 2 "whole bytes" "kv1" -- codec store array.bf16 x.kvc --geometry L=2,T=1200,H=2,D=8,e=bf16 --recipe published-serving
     refused 1 "array.bf16" "no stored cache" -- codec decode array.bf16 x
     refused 1 "array.bf16" "no stored cache" -- codec inspect array.bf16
     kv codec store array.bf16 a.kvc --geometry $G,e=bf16
-    refused 2 "a.kvc" "destroy" -- codec decode a.kvc a.kvc
+    refused 2 "OUT a.kvc is the input a.kvc" "destroy" -- codec decode a.kvc a.kvc
     refused 1 "-none/index\.json" -- codec conformance -- -none
     refused 2 "--geometry" -- bench --codec --geometry L=1,T=16,H=1,D=16,e=f16
     refused 2 "--tp" -- bench --codec --tp
