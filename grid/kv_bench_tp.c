@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "grid/kv_ask.h"
+#include "grid/kv_bench_time.h"
 #include "grid/kv_gpu.h"
 #include "tp/kv_tp_move.h"
 
@@ -18,6 +19,7 @@ typedef struct {
     kv_tp_world *world;
     kv_tp_transport *over_mpi, *over_nccl;
     json_t *list;
+    kv_bench_pairs pairs;
 } bench;
 
 /* a / b in parts per million; 0 where b is too short to be told. */
@@ -32,6 +34,8 @@ static kv_rc tell(bench *w, const kv_cell *cell, const kv_tp_speed *s, kv_err *e
     const int64_t move = ppm(s->plain_s, s->move_s), pack = ppm(s->copy_s, s->pack_s);
     kv_cell_pair_id(&w->c, cell, id);
     if (!w->o->json) {
+        if (w->pairs.measured == 1)
+            printf("%-40s %10s %7s %10s %7s\n", "pair", "move GB/s", "ratio", "pack GB/s", "ratio");
         printf("%-40s %10.2f %7.2f %10.2f %7.2f\n", id, 1e-9 * (double)(s->bytes * s->units) / s->move_s,
                1e-6 * (double)move, 2e-9 * (double)s->bytes / s->pack_s, 1e-6 * (double)pack);
         return KV_OK;
@@ -54,9 +58,14 @@ static kv_rc measure(bench *w, kv_tp_transport *t, kv_err *err)
         kv_tp_result found;
         kv_tp_speed speed;
         s.g = &w->c.geometries[cell->geometry];
-        if (a->tp_size != 1 || b->tp_size != 1) continue;
+        if (a->tp_size != 1 || b->tp_size != 1) {
+            w->pairs.other++;
+            continue;
+        }
         rc = kv_tp_examine(&s, &found, err); /* the same on both ranks */
+        if (rc == KV_OK && found.refused) w->pairs.refused++;
         if (rc != KV_OK || found.refused) continue;
+        w->pairs.measured++;
         rc = kv_tp_bench(&s, (int32_t)w->o->repeat, &speed, err);
         if (rc == KV_OK && t->rank == 0) rc = tell(w, cell, &speed, err);
     }
@@ -86,14 +95,12 @@ static kv_rc work(bench *w, kv_err *err)
     char why[KV_TP_WHY_TEXT] = "";
     kv_tp_transport *t = NULL;
     kv_rc rc = open_group(w, &t, why, err);
-    if (rc == KV_OK && root && !w->o->json)
-        printf("%-40s %10s %7s %10s %7s\n", "pair", "move GB/s", "ratio", "pack GB/s", "ratio");
     if (rc == KV_OK) rc = measure(w, t, err);
     if (rc != KV_OK) {
         kv_mpi_give_up(w->m); /* the other ranks wait for the end of a group that has none */
         return rc;
     }
-    if (!root) return rc;
+    if (!root || w->pairs.measured == 0) return rc;
     if (!w->o->json) {
         printf("%s; ratio: plain message / move, copy / pack, of the same bytes\n", why);
         return rc;
@@ -107,7 +114,7 @@ static kv_rc work(bench *w, kv_err *err)
 kv_rc kv_bench_tp(const kv_opts *given, kv_mpi *m, kv_err *err)
 {
     kv_opts o = *given;
-    bench w = {.o = &o, .m = m, .list = json_array()};
+    bench w = {.o = &o, .m = m, .list = json_array(), .pairs = {.other_cause = "are of shards"}};
     kv_rc rc = w.list != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for figures");
     if (kv_mpi_size(m) < 2) rc = KV_FAIL(err, KV_EINVAL, "bench --tp takes two ranks: mpirun -n 2 kvgrid bench --tp");
     KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
@@ -120,6 +127,7 @@ kv_rc kv_bench_tp(const kv_opts *given, kv_mpi *m, kv_err *err)
     KV_TRY(rc, out, kv_mpi_agree(m, rc, err));
     rc = kv_mpi_rank(m) < 2 ? work(&w, err) : KV_OK;
     if (kv_mpi_broken(m)) return rc; /* bytes may still arrive */
+    if (rc == KV_OK && kv_mpi_rank(m) < 2) rc = kv_bench_left_out(&w.pairs, kv_mpi_rank(m) == 0, err);
     rc = kv_mpi_agree(m, rc, err);
     kv_tp_close(w.over_nccl);
     kv_tp_close(w.over_mpi);

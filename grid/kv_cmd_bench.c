@@ -35,7 +35,9 @@ typedef struct {
     double probe_mps;               /* million positions a second */
 } pair_figures;
 
-static kv_rc open_pair(pair_bench *b, const kv_campaign *c, const kv_cell *cell, bool *runs, kv_err *err)
+/* Counts the pair: `runs` is whether it is to be measured. */
+static kv_rc open_pair(pair_bench *b, const kv_campaign *c, const kv_cell *cell, kv_bench_pairs *count, bool *runs,
+                       kv_err *err)
 {
     const kv_geometry *g = &c->geometries[cell->geometry];
     const kv_layout *side[2] = {c->catalogue.item[cell->src], c->catalogue.item[cell->dst]};
@@ -46,6 +48,12 @@ static kv_rc open_pair(pair_bench *b, const kv_campaign *c, const kv_cell *cell,
     kv_rc rc;
     KV_TRY(rc, out, kv_pair_frontier(side[0], side[1], g, &f, reason, err));
     *runs = f == KV_X_NONE && g->tokens > 0;
+    if (*runs)
+        count->measured++;
+    else if (f != KV_X_NONE)
+        count->refused++;
+    else
+        count->other++;
     if (!*runs) goto out;
     for (int i = 0; i < 2; i++) {
         KV_TRY(rc, out,
@@ -136,9 +144,11 @@ out:
     return rc;
 }
 
-static void tell(const char *id, const pair_figures *f, json_t *list, bool as_json)
+static void tell(const char *id, const pair_figures *f, bool first, json_t *list, bool as_json)
 {
     if (!as_json) {
+        if (first)
+            printf("%-40s %9s %9s %7s %9s %10s\n", "pair", "copy GB/s", "move GB/s", "ratio", "cmp GB/s", "probe M/s");
         printf("%-40s %9.2f %9.2f %7.3f %9.2f %10.1f\n", id, f->copy_gbs, f->translate_gbs, (double)f->ratio_ppm * 1e-6,
                f->compare_gbs, f->probe_mps);
         return;
@@ -153,23 +163,23 @@ static void tell(const char *id, const pair_figures *f, json_t *list, bool as_js
 static kv_rc bench_all(const kv_opts *o, const kv_campaign *c, kv_mpi *m, kv_device *dev, json_t *list, kv_err *err)
 {
     pair_bench b = {.dev = dev, .repeat = o->repeat};
+    kv_bench_pairs count = {.other_cause = "have no tokens"};
     const bool root = kv_mpi_rank(m) == 0;
     kv_rc rc;
     b.copy_s = kv_alloc((size_t)o->repeat, sizeof(double));
     b.move_s = kv_alloc((size_t)o->repeat, sizeof(double));
     rc = b.copy_s != NULL && b.move_s != NULL ? KV_OK : KV_FAIL(err, KV_ENOMEM, "no memory for measurements");
-    if (root && !o->json && rc == KV_OK)
-        printf("%-40s %9s %9s %7s %9s %10s\n", "pair", "copy GB/s", "move GB/s", "ratio", "cmp GB/s", "probe M/s");
     for (size_t i = 0; rc == KV_OK && i < c->n_cells; i++) {
         bool runs = false;
         pair_figures f = {0};
         char id[KV_PAIR_ID_TEXT];
         kv_cell_pair_id(c, &c->cells[i], id);
-        rc = open_pair(&b, c, &c->cells[i], &runs, err);
+        rc = open_pair(&b, c, &c->cells[i], &count, &runs, err);
         if (rc == KV_OK && runs) rc = measure(&b, &f, err);
         close_pair(&b);
-        if (rc == KV_OK && runs && root) tell(id, &f, list, o->json);
+        if (rc == KV_OK && runs && root) tell(id, &f, count.measured == 1, list, o->json);
     }
+    if (rc == KV_OK) rc = kv_bench_left_out(&count, root, err);
     kv_free(b.copy_s);
     kv_free(b.move_s);
     return rc;

@@ -30,7 +30,7 @@ static const kv_opt table[] = {
     {"pairs", "WHICH", NULL, OPT_TEXT, AT(pairs), 0, 0,
      "all-ordered, published, or SRC->DST pairs separated by commas"},
     {"geometry", "G", NULL, OPT_LIST, AT(geometry), 0, 0,
-     "model geometry as L=3,T=40,H=2,D=8,e=f16 (Dv=.. where V rows differ); may be repeated"},
+     "model geometry as L=3,T=40,H=2,D=8,e=f16 (Dv=.. where V rows differ)"},
     {"tail", "KIND", "stale|zero|nan", OPT_TEXT, AT(tail), 0, 0,
      "what the unused ends of blocks hold: stale (default), zero, nan"},
     {"seed", "N", NULL, OPT_INT, AT(seed), 0, ((int64_t)1 << 53) - 1, "seed of payloads and weights (default 1)"},
@@ -105,6 +105,8 @@ static const kv_opt table[] = {
     {"tp", NULL, NULL, OPT_FLAG, AT(tp), 0, 0, "measure a shard on its way from rank 0 to rank 1 instead"},
     {"help", NULL, NULL, OPT_FLAG, AT(help), 0, 0, "this text"},
 };
+/* Commands that refuse a second --geometry. */
+static const char one_geometry[] = "explain|codec store|codec calibrate";
 #define N_OPTIONS (sizeof table / sizeof table[0])
 
 /* Whether `word` (of n characters) stands in a list separated by sep. */
@@ -243,6 +245,7 @@ void kv_opts_help(const kv_command *cmd)
         if (!takes(cmd, &table[i])) continue;
         snprintf(left, sizeof left, "--%s%s%s", table[i].name, table[i].arg != NULL ? " " : "",
                  table[i].arg != NULL ? table[i].arg : "");
-        printf("  %-22s %s\n", left, table[i].help);
+        const bool again = table[i].kind == OPT_LIST && !in_list(one_geometry, '|', cmd->name, strlen(cmd->name));
+        printf("  %-22s %s%s\n", left, table[i].help, again ? "; may be repeated" : "");
     }
 }

@@ -17,7 +17,9 @@ root=$(readlink -f -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/.."
 . "$root/tests/device/carry.sh"
 limit=290 only_build='' program='' archs=''
 while [ $# -gt 0 ]; do
-    [ $# -ge 2 ] || case $1 in --help | -h) ;; *) echo "$0: $1 needs a value; see --help" >&2; exit 2 ;; esac
+    case $1 in
+        --build | --program | --archs) [ $# -ge 2 ] || { echo "$0: $1 needs a value; see --help" >&2; exit 2; } ;;
+    esac
     case $1 in
         --build) only_build=$2; shift ;;
         --program) program=$2; shift ;;
@@ -27,6 +29,10 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+if [ -n "$only_build" ] && [ -n "$program" ]; then
+    echo "$0: --build only builds and --program only runs what was built; give one of them" >&2
+    exit 2
+fi
 left() { echo $((limit - SECONDS)); }
 
 not_checked=()

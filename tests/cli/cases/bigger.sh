@@ -105,6 +105,15 @@ answer = json.load(open(sys.argv[1]))
 assert [pair["pair_id"] for pair in answer["pairs"]] == ["sglang->vllm-fa", "vllm-fa->sglang"], answer
 assert all(pair["copy_mb_per_s"] > 0 and pair["ratio_to_copy_ppm"] > 0 for pair in answer["pairs"]), answer
 PY
+    expect_no_err
+    # What is left out is counted, and nothing left is no answer.
+    kv bench --geometry L=1,T=64,H=2,D=8,e=f16 --pairs 'sglang->vllm-fa,deepseek-mla->sglang' --repeat 1
+    expect_rc 0
+    expect_one_line '^kvgrid: of 2 pairs 1 are left out as refused$'
+    refused 1 'of 1 pairs 1 are left out as refused' 'kvgrid explain' -- \
+        bench --geometry L=1,T=64,H=2,D=8,e=f16 --pairs 'deepseek-mla->sglang' --repeat 1
+    refused 1 'of 1 pairs 0 are left out as refused, 1 have no tokens' -- \
+        bench --geometry L=1,T=0,H=2,D=8,e=f16 --pairs 'sglang->vllm-fa' --repeat 1 --format json
 }
 
 # The share of each rank, without simulating.

@@ -29,6 +29,34 @@ case_help_of_each_command()
     done
 }
 
+case_help_says_what_may_be_repeated()
+{
+    local command words
+    for command in run plan show bench; do
+        kv "$command" --help
+        expect_out '^  --geometry G .*; may be repeated$'
+    done
+    for command in explain 'codec store' 'codec calibrate'; do
+        read -r -a words <<<"$command"
+        kv "${words[@]}" --help
+        expect_out '^  --geometry G '
+        ! grep -q 'may be repeated' "$OUT" || fail "$command takes one --geometry"
+    done
+}
+
+case_device_check_knows_its_arguments()
+{
+    local script=$KV_ROOT/tests/device_check.sh
+    said() { rc=0; last="device_check.sh $*"; "$script" "$@" >"$OUT" 2>"$ERR" || rc=$?; expect_rc 2; }
+    said --nope
+    expect_one_line "unknown argument '--nope'"
+    said --archs
+    expect_one_line "--archs needs a value"
+    said --program x --build y
+    expect_one_line "--build only builds and --program only runs"
+    expect_no_file y
+}
+
 case_version_everywhere()
 {
     local command

@@ -400,6 +400,10 @@ case_bench_measures_two_ranks()
     kv_mpi 2 bench --tp --repeat 2 --geometry L=2,T=64,H=2,D=8,e=f16 --format json
     expect_rc 0
     [ "$(grep -o '"pair_id"' "$OUT" | wc -l)" -eq 4 ] || fail "four pairs should be measured"
+    kv_mpi 2 bench --tp --repeat 1 --geometry L=2,T=64,H=2,D=8,e=f16 --pairs 'deepseek-mla->sglang'
+    expect_rc 1
+    expect_err '^kvgrid: nothing to measure: of 1 pairs 1 are left out as refused'
+    expect_no_out
     refused 2 'two ranks' -- bench --tp
 }
 
