@@ -93,11 +93,21 @@ static void check_ranks(kv_vf *v, const json_t *run)
 
 /* ---- bytes on the wire --------------------------------------------------------------------------- */
 
-/* Every rank received what it lacked and no more, and all that was sent was received. */
-static void check_wire(kv_vf *v, const json_t *wire)
+/* One entry for each rank, in their order: every rank received what it lacked and no more, and all that was sent was received.
+ * A merged certificate has none: its parts count their ranks from 0 again. */
+static void check_wire(kv_vf *v, const json_t *run)
 {
+    const json_t *wire = json_object_get(run, "wire");
+    const size_t n = json_array_size(wire);
+    char actual[KV_VF_TEXT];
     uint64_t sent = 0, received = 0;
-    for (size_t i = 0; i < json_array_size(wire); i++) {
+    if (wire == NULL) return;
+    snprintf(actual, sizeof actual, "%zu", n);
+    if (json_object_get(run, "parts") != NULL)
+        kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.wire", "no such key where there are parts", actual);
+    else if (n == 0 || n != json_array_size(json_object_get(run, "devices")))
+        kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.wire", "one entry for each rank", actual);
+    for (size_t i = 0; i < n; i++) {
         const json_t *entry = json_array_get(wire, i);
         sent += (uint64_t)kv_vf_number(entry, "sent");
         received += (uint64_t)kv_vf_number(entry, "received");
@@ -158,7 +168,7 @@ void kv_vf_run(kv_vf *v)
 {
     const json_t *run = json_object_get(v->doc, "run");
     check_ranks(v, run);
-    check_wire(v, json_object_get(run, "wire"));
+    check_wire(v, run);
     read_failures(v, json_object_get(run, "failures"));
 }
 

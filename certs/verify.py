@@ -1580,6 +1580,10 @@ class Verifier(CodecRows, TpRows):
                 break
             following = entry["rank"] + 1
         wire = run.get("wire", [])
+        if "wire" in run and "parts" in run:
+            self.fault(10, "$.run.wire", "no such key where there are parts", str(len(wire)))
+        elif "wire" in run and (not wire or len(wire) != len(run["devices"])):
+            self.fault(10, "$.run.wire", "one entry for each rank", str(len(wire)))
         for i, entry in enumerate(wire):
             self.want(10, "$.run.wire[%d].rank" % i, i, entry["rank"])
             self.want(10, "$.run.wire[%d].received" % i, entry["least"], entry["received"])

@@ -59,6 +59,16 @@ assert want > 0 and sum(w["sent"] for w in wire) == sum(w["received"] for w in w
 PY
 }
 
+# Other entries than one for each of the four ranks of n4.json: both verifiers name the list.
+wire_forged()
+{
+    TP_CERT=n4.json forged H10 "run.wire=$1"
+    expect_out '[$][.]run[.]wire:'
+    kv verify forged.json --trust forged.pub
+    expect_rc 3
+    expect_out '[$][.]run[.]wire:'
+}
+
 case_the_body_is_that_of_real_ranks()
 {
     local n
@@ -76,6 +86,12 @@ case_the_body_is_that_of_real_ranks()
     TP_CERT=n4.json forged H10 'run.wire.0.received=1'
     TP_CERT=n4.json forged H10 'run.wire.2.rank=1'
     TP_CERT=n4.json forged H10 'run.wire.3.sent=1'
+    wire_forged '[]'
+    wire_forged '[{"rank":0,"sent":0,"received":0,"least":0}]'
+    wire_forged "[$(seq -s, -f '{"rank":%.0f,"sent":0,"received":0,"least":0}' 0 4)]"
+    # a merged certificate has no such key, whatever it says
+    TP_CERT=n4.json forged H10 'run.parts=[]'
+    expect_out '[$][.]run[.]wire:'
 }
 
 case_too_few_ranks_are_told()
