@@ -144,6 +144,7 @@ kv_rc kv_shard_cell_run(kv_runner *r, const kv_campaign *c, const kv_shard_point
         rc = witness(r->dev, &m, row, err);
         goto out;
     }
+    KV_TRY(rc, out, kv_shard_move_cut(&m, err));
     game y = {&m, found.ranks == 1 ? r->dev : NULL, &found};
     KV_TRY(rc, out, kv_tp_play((int32_t)found.ranks, PLAY_TIMEOUT_S, play_rank, &y, err));
     take_result(&m, &found, row);
@@ -186,6 +187,7 @@ kv_rc kv_shard_cell_group(kv_runner *r, const kv_campaign *c, int64_t cell, kv_t
     blank(cell, row);
     t->failed_rc = KV_OK;
     kv_rc rc = kv_shard_move_make(c, kv_cell_shard_point(c, at), &c->geometries[at->geometry], &m, &why);
+    if (rc == KV_OK) rc = kv_shard_move_cut(&m, &why);
     const kv_rc made = kv_tp_agree(t, rc, &why); /* a rank without memory must not leave the others waiting */
     if (made == KV_OK) {
         row->words = kv_shard_point_words(c, m.p, m.g);

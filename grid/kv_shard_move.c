@@ -39,21 +39,20 @@ static const kv_layout *stored_of(const kv_campaign *c, int32_t layout)
     return real >= 0 ? c->catalogue.item[real] : NULL;
 }
 
-/* Chunks of tokens as they arrive; of sealed pages, the pages that each chunk completes. */
-static kv_rc make_chunks(kv_shard_move *m, kv_err *err)
+kv_rc kv_shard_chunks_new(int64_t tokens, int64_t chunk, int64_t page, int64_t **out, size_t *n, kv_err *err)
 {
-    const int64_t chunk = m->c->tp.chunk, tokens = m->g->tokens, n = (tokens + chunk - 1) / chunk;
-    const int64_t page = m->side[0] == NULL ? m->shape.block : 1;
+    const int64_t pages = tokens / page, chunks = tokens / chunk + (tokens % chunk != 0);
+    const int64_t rounds =
+        chunk <= page ? pages : chunks; /* a chunk completes at most one page, or each one but the last */
     int64_t sent = 0;
-    m->spec.send = KV_TP_SEND_CHUNKS;
-    m->chunk = kv_alloc((size_t)n + 1, sizeof *m->chunk);
-    if (m->chunk == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " chunks", n);
-    for (int64_t i = 0; i < n; i++) {
-        const int64_t here = (i + 1 < n ? (i + 1) * chunk : tokens) / page;
-        if (here > sent) m->chunk[m->spec.n_chunks++] = here - sent;
+    *n = 0;
+    *out = kv_alloc((size_t)rounds + 1, sizeof **out);
+    if (*out == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " chunks", rounds);
+    for (int64_t i = 0; i < rounds; i++) {
+        const int64_t here = chunk <= page ? i + 1 : i + 1 < chunks ? (i + 1) * chunk / page : pages;
+        if (here > sent) (*out)[(*n)++] = here - sent;
         sent = here;
     }
-    m->spec.chunk = m->chunk;
     return KV_OK;
 }
 
@@ -112,17 +111,13 @@ static kv_rc set_pages(kv_shard_move *m, kv_err *err)
     return KV_OK;
 }
 
-static kv_rc set_stages(kv_shard_move *m, kv_err *err)
+static void set_stages(kv_shard_move *m)
 {
-    kv_rc rc = KV_OK;
-    for (int i = 0; rc == KV_OK && m->p->split[0] != NULL && m->absent[0] == '\0' && i < 2; i++) {
+    for (int i = 0; m->p->split[0] != NULL && m->absent[0] == '\0' && i < 2; i++) {
         char reason[KV_REASON_TEXT];
-        rc = kv_shard_split_bind(m->p->split[i], m->g->layers, &m->stage[i], &m->ids[i], reason, err);
-        if (rc == KV_OK && reason[0] != '\0') set_absent(m, i, reason);
-        m->spec.stage[i] = m->stage[i];
-        m->spec.n_stages[i] = (size_t)m->p->split[i]->stages;
+        kv_shard_split_fit(m->p->split[i], m->g->layers, reason);
+        if (reason[0] != '\0') set_absent(m, i, reason);
     }
-    return rc;
 }
 
 void kv_shard_move_free(kv_shard_move *m)
@@ -144,18 +139,45 @@ kv_rc kv_shard_move_make(const kv_campaign *c, const kv_shard_point *p, const kv
         rc = set_pages(m, err);
     else
         set_layouts(m);
-    if (rc == KV_OK) rc = set_stages(m, err);
-    if (rc != KV_OK || m->absent[0] != '\0') return rc;
+    if (rc == KV_OK) set_stages(m);
     if (p->send == KV_SHARD_LAYERS) m->spec.send = KV_TP_SEND_LAYERS;
-    return p->send == KV_SHARD_CHUNKS ? make_chunks(m, err) : KV_OK;
+    if (p->send == KV_SHARD_CHUNKS) m->spec.send = KV_TP_SEND_CHUNKS;
+    return rc;
+}
+
+kv_rc kv_shard_move_cut(kv_shard_move *m, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    if (m->absent[0] != '\0') return KV_OK;
+    for (int i = 0; rc == KV_OK && m->p->split[0] != NULL && i < 2; i++) {
+        rc = kv_shard_split_bind(m->p->split[i], m->g->layers, &m->stage[i], &m->ids[i], err);
+        m->spec.stage[i] = m->stage[i];
+        m->spec.n_stages[i] = (size_t)m->p->split[i]->stages;
+    }
+    if (rc == KV_OK && m->p->send == KV_SHARD_CHUNKS)
+        rc = kv_shard_chunks_new(m->g->tokens, m->c->tp.chunk, m->side[0] == NULL ? m->shape.block : 1, &m->chunk,
+                                 &m->spec.n_chunks, err);
+    m->spec.chunk = m->chunk;
+    return rc;
+}
+
+/* What stages change: the number of ranks. That they fit the model is known. */
+static kv_rc examine(const kv_shard_move *m, kv_tp_result *found, kv_err *err)
+{
+    kv_tp_spec plain = m->spec;
+    plain.stage[0] = plain.stage[1] = NULL;
+    const kv_rc rc = kv_tp_examine(&plain, found, err);
+    if (rc != KV_OK || found->refused || m->p->split[0] == NULL) return rc;
+    const int64_t a = m->p->split[0]->stages * plain.tp[0], b = m->p->split[1]->stages * plain.tp[1];
+    found->ranks = a > b ? a : b;
+    return KV_OK;
 }
 
 kv_rc kv_shard_move_examine(kv_shard_move *m, kv_tp_result *found, kv_err *err)
 {
-    kv_rc rc = KV_OK;
-    if (m->absent[0] != '\0' && m->side[0] != NULL) { /* stages come last: without them, is there something else? */
-        m->spec.stage[0] = m->spec.stage[1] = NULL;
-        rc = kv_tp_examine(&m->spec, found, err);
+    memset(found, 0, sizeof *found);
+    if (m->absent[0] == '\0' || m->side[0] != NULL) { /* stages come last: without them, is there something else? */
+        const kv_rc rc = examine(m, found, err);
         if (rc != KV_OK || found->refused) return rc;
     }
     if (m->absent[0] != '\0') {
@@ -165,11 +187,10 @@ kv_rc kv_shard_move_examine(kv_shard_move *m, kv_tp_result *found, kv_err *err)
         memcpy(found->reason, m->absent, sizeof found->reason);
         return KV_OK;
     }
-    rc = kv_tp_examine(&m->spec, found, err);
-    if (rc != KV_OK || found->refused || m->p->send != KV_SHARD_ONE) return rc;
+    if (m->p->send != KV_SHARD_ONE) return KV_OK;
     m->one = kv_tp_shard_heads(m->heads, m->p->from) != m->heads;
     m->spec.tp[0] = 1;
-    return kv_tp_examine(&m->spec, found, err);
+    return examine(m, found, err);
 }
 
 /* Words of the wholes, and what sizes and stages add: a shard that holds other heads is resharded, copies come or go, a layer

@@ -30,8 +30,14 @@ typedef struct {
 kv_rc kv_shard_move_make(const kv_campaign *c, const kv_shard_point *p, const kv_geometry *g, kv_shard_move *m,
                          kv_err *err) KV_MUST_USE;
 void kv_shard_move_free(kv_shard_move *m);
+/* Stages and chunks, which take memory by layers and rounds: before the move runs, not where it is only planned. */
+kv_rc kv_shard_move_cut(kv_shard_move *m, kv_err *err) KV_MUST_USE;
+/* Chunks of tokens as they arrive; of pages that must be complete, how many each chunk completes, without chunks that complete
+ * none. chunk, page >= 1. (*out)[*n], freed with kv_free whatever happened. */
+kv_rc kv_shard_chunks_new(int64_t tokens, int64_t chunk, int64_t page, int64_t **out, size_t *n, kv_err *err)
+    KV_MUST_USE;
 
-/* Whether the move exists (kv_tp_examine). A shard alone that is the whole moves on one rank; else m->one says that there is
+/* Whether the move exists (kv_tp_examine), and found->ranks; what travels is not counted. A shard alone that is the whole moves on one rank; else m->one says that there is
  * to show why it cannot. */
 kv_rc kv_shard_move_examine(kv_shard_move *m, kv_tp_result *found, kv_err *err) KV_MUST_USE;
 

@@ -59,8 +59,7 @@ static int64_t even_first(const kv_shard_split *s, int64_t layers, int64_t stage
     return stage * layers / s->stages;
 }
 
-/* Every layer of the model once, and no other. */
-static void fit(const kv_shard_split *s, int64_t layers, char reason[KV_REASON_TEXT])
+void kv_shard_split_fit(const kv_shard_split *s, int64_t layers, char reason[KV_REASON_TEXT])
 {
     const size_t n = s->end[s->stages - 1];
     reason[0] = '\0';
@@ -71,22 +70,19 @@ static void fit(const kv_shard_split *s, int64_t layers, char reason[KV_REASON_T
         if (s->layer[i] >= layers && reason[0] == '\0')
             snprintf(reason, KV_REASON_TEXT, "stages %.80s hold layer %" PRId64 " of a model of %" PRId64 " layers",
                      s->text, s->layer[i], layers);
-    for (int64_t l = 0; s->layer != NULL && l < layers && reason[0] == '\0'; l++) {
-        bool found = false;
-        for (size_t i = 0; !found && i < n; i++) found = s->layer[i] == l;
-        if (!found)
-            snprintf(reason, KV_REASON_TEXT, "layer %" PRId64 " is missing: none of the stages %.80s holds it", l,
-                     s->text);
-    }
+    /* as many different ids as there are layers, all of them of the model: none is missing */
+    if (s->layer == NULL || reason[0] != '\0' || (int64_t)n == layers) return;
+    bool held[KV_SPLIT_LAYERS_MAX + 1] = {false};
+    int64_t missing = 0;
+    for (size_t i = 0; i < n; i++)
+        if (s->layer[i] <= KV_SPLIT_LAYERS_MAX) held[s->layer[i]] = true;
+    while (held[missing]) missing++; /* n ids leave one of the first n + 1 */
+    snprintf(reason, KV_REASON_TEXT, "layer %" PRId64 " is missing: none of the stages %.80s holds it", missing,
+             s->text);
 }
 
-kv_rc kv_shard_split_bind(const kv_shard_split *s, int64_t layers, kv_tp_stage **stage, int64_t **ids,
-                          char reason[KV_REASON_TEXT], kv_err *err)
+kv_rc kv_shard_split_bind(const kv_shard_split *s, int64_t layers, kv_tp_stage **stage, int64_t **ids, kv_err *err)
 {
-    *stage = NULL;
-    *ids = NULL;
-    fit(s, layers, reason);
-    if (reason[0] != '\0') return KV_OK;
     *stage = kv_alloc((size_t)s->stages, sizeof **stage);
     *ids = kv_alloc((size_t)layers, sizeof **ids);
     if (*stage == NULL || *ids == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId32 " stages", s->stages);
@@ -99,26 +95,25 @@ kv_rc kv_shard_split_bind(const kv_shard_split *s, int64_t layers, kv_tp_stage *
     return KV_OK;
 }
 
-/* Stage of a layer of a model that the split fits. */
-static int32_t stage_of(const kv_shard_split *s, int64_t layers, int64_t layer)
+/* Stages of the layers of a model that the split fits; at most KV_SPLIT_LAYERS_MAX of them. */
+static void stages_of(const kv_shard_split *s, int64_t layers, int32_t *stage)
 {
-    int32_t i = 0;
-    if (s->layer == NULL) {
-        while (even_first(s, layers, i + 1) <= layer) i++;
-        return i;
-    }
-    size_t at = 0;
-    while (s->layer[at] != layer) at++;
-    while (s->end[i] <= at) i++;
-    return i;
+    for (int32_t i = 0; i < s->stages; i++)
+        if (s->layer == NULL)
+            for (int64_t l = even_first(s, layers, i); l < even_first(s, layers, i + 1); l++) stage[l] = i;
+        else
+            for (size_t k = i > 0 ? s->end[i - 1] : 0; k < s->end[i]; k++) stage[s->layer[k]] = i;
 }
 
 bool kv_shard_split_differ(const kv_shard_split *a, const kv_shard_split *b, int64_t layers)
 {
     char reason[2][KV_REASON_TEXT];
-    fit(a, layers, reason[0]);
-    fit(b, layers, reason[1]);
-    for (int64_t l = 0; reason[0][0] == '\0' && reason[1][0] == '\0' && l < layers; l++)
-        if (stage_of(a, layers, l) != stage_of(b, layers, l)) return true;
-    return false;
+    int32_t stage[2][KV_SPLIT_LAYERS_MAX];
+    kv_shard_split_fit(a, layers, reason[0]);
+    kv_shard_split_fit(b, layers, reason[1]);
+    if (reason[0][0] != '\0' || reason[1][0] != '\0') return false;
+    if (a->layer == NULL && b->layer == NULL) return a->stages != b->stages; /* the last layer is in the last stage */
+    stages_of(a, layers, stage[0]); /* a split that names its layers names at most so many */
+    stages_of(b, layers, stage[1]);
+    return memcmp(stage[0], stage[1], (size_t)layers * sizeof *stage[0]) != 0;
 }

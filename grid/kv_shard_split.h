@@ -22,10 +22,11 @@ typedef struct {
 kv_rc kv_shard_split_read(const json_t *v, const char *where, kv_shard_split *out, kv_err *err) KV_MUST_USE;
 void kv_shard_split_free(kv_shard_split *s);
 
-/* The stages of a model of that many layers: stage[s->stages], ids[]; both freed with kv_free, NULL where the split does not
- * fit the model (then `reason` says why: frontier X4). */
-kv_rc kv_shard_split_bind(const kv_shard_split *s, int64_t layers, kv_tp_stage **stage, int64_t **ids,
-                          char reason[KV_REASON_TEXT], kv_err *err) KV_MUST_USE;
+/* Whether the stages hold every layer of the model once and no other: reason is "", or says why not (frontier X4). */
+void kv_shard_split_fit(const kv_shard_split *s, int64_t layers, char reason[KV_REASON_TEXT]);
+/* The stages of a model that the split fits: stage[s->stages], ids[layers]; both freed with kv_free whatever happened. */
+kv_rc kv_shard_split_bind(const kv_shard_split *s, int64_t layers, kv_tp_stage **stage, int64_t **ids, kv_err *err)
+    KV_MUST_USE;
 /* Whether both splits fit the model and some layer is in stages of different numbers. */
 bool kv_shard_split_differ(const kv_shard_split *a, const kv_shard_split *b, int64_t layers);
 

@@ -86,16 +86,25 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* Layers from l on that go from one stage to the same other one; without stages, all of them. */
+static int64_t together(const kv_tp_spec *s, const kv_tp_hop *hop, int64_t l)
+{
+    int64_t end = l + 1;
+    if (hop == NULL) return s->g->layers;
+    while (end < s->g->layers && hop[end].from == hop[l].from && hop[end].to == hop[l].to) end++;
+    return end - l;
+}
+
 /* The least bytes that can travel: heads that a rank lacks, tokens alone, the narrower element type. */
 static void least_bytes(const kv_tp_spec *s, const kv_index ix[2], const kv_tp_hop *hop, kv_tp_result *out)
 {
     const int64_t heads = kv_tp_split_heads(s);
     const int64_t element = smaller(kv_elem_bytes((kv_elem)ix[0].element), kv_elem_bytes((kv_elem)ix[1].element));
     const int64_t head = ix[0].tokens * (ix[0].lanes[0] + ix[0].lanes[1]) * element; /* of a layer */
-    const int64_t units = hop != NULL ? s->g->layers : 1, layers = hop != NULL ? 1 : s->g->layers;
-    for (int64_t l = 0; l < units; l++) {
+    for (int64_t l = 0, layers; l < s->g->layers; l += layers) {
         const int64_t first[2] = {hop != NULL ? hop[l].from * s->tp[0] : 0, hop != NULL ? hop[l].to * s->tp[1] : 0};
-        out->moved += hop != NULL && hop[l].from != hop[l].to;
+        layers = together(s, hop, l);
+        if (hop != NULL && hop[l].from != hop[l].to) out->moved += layers;
         for (int back = 0; back < 2; back++)
             for (int64_t r = 0; r < out->ranks; r++)
                 out->least[back][r] +=

@@ -1,8 +1,11 @@
 /* Cells between tensor-parallel sizes: the section, their order, their rows. */
 #include "grid/kv_shard_cell.h"
 
+#include <time.h>
+
 #include "grid/kv_journal.h"
 #include "grid/kv_pack.h"
+#include "grid/kv_shard_move.h"
 #include "grid/kv_shard_pages.h"
 #include "tests/kv_test_grid.h"
 #include "tp/kv_tp_int.h"
@@ -437,6 +440,74 @@ static void rows__without_ranks_say_how_many(void **state)
     }
 }
 
+/* Chunk after chunk, as the tokens come. */
+static size_t chunks_one_by_one(int64_t tokens, int64_t chunk, int64_t page, int64_t *out)
+{
+    size_t n = 0;
+    int64_t sent = 0;
+    for (int64_t end = chunk, here; end < tokens + chunk; end += chunk, sent = here) {
+        here = (end < tokens ? end : tokens) / page;
+        if (here > sent) out[n++] = here - sent;
+    }
+    return n;
+}
+
+static void chunks__are_those_that_complete_a_page(void **state)
+{
+    (void)state;
+    int64_t want[130], *got = NULL;
+    kv_err err = {0};
+    size_t n;
+    for (int64_t tokens = 0; tokens < 130; tokens++)
+        for (int64_t chunk = 1; chunk < 40; chunk++)
+            for (int64_t page = 1; page <= 32; page++) {
+                const size_t wanted = chunks_one_by_one(tokens, chunk, page, want);
+                kvt_ok(kv_shard_chunks_new(tokens, chunk, page, &got, &n, &err), &err);
+                assert_int_equal(n, wanted);
+                if (n > 0) assert_memory_equal(got, want, n * sizeof *got);
+                kv_free(got);
+            }
+    /* 23 thousand million chunks for a million pages */
+    kvt_ok(kv_shard_chunks_new((int64_t)1 << 36, 3, 65536, &got, &n, &err), &err);
+    assert_int_equal(n, 1 << 20);
+    assert_int_equal(got[n - 1], 1);
+    kv_free(got);
+}
+
+/* Many layers, tokens and chunks cost nothing before anything runs. */
+static void plans__of_large_shapes_take_no_time(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *geometry, *tp;
+        int64_t ranks;
+    } cases[] = {{"L=65536,T=1,H=1,D=8,e=bf16",
+                  "'pipeline':{'pairs':'all-ordered','sizes':[1],"
+                  "'splits':[64,63,62,61,60,59,58,57,56,55,54,53,52,51,50,49]}",
+                  64},
+                 {"L=1,T=1073741824,H=2,D=32,e=bf16",
+                  "'pages':{'recipes':['published-serving'],'block':65536},'sizes':[1,2],'sends':['chunks'],'chunk':1",
+                  2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const clock_t start = clock();
+        kv_campaign c = campaign(cases[i].geometry, cases[i].tp);
+        int64_t most = 0, ranks;
+        kv_err err = {0};
+        for (size_t k = 0; k < c.n_cells; k++) {
+            const kv_cell *at = &c.cells[k];
+            kv_cell_need need;
+            if (at->check != KV_CHECK_TP) continue;
+            kvt_ok(kv_shard_cell_ranks(&c, (int64_t)k, &ranks, &err), &err);
+            kvt_ok(kv_shard_cell_plan(&c, kv_cell_shard_point(&c, at), &c.geometries[at->geometry], &need, &err), &err);
+            assert_true(need.runs && need.peak_bytes > 0);
+            if (ranks > most) most = ranks;
+        }
+        assert_int_equal(most, cases[i].ranks);
+        assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 1); /* was 20 s, and 8 bytes for each chunk */
+        kv_campaign_free(&c);
+    }
+}
+
 static int open_cpu(void **state)
 {
     kv_device *d = NULL;
@@ -467,6 +538,8 @@ int main(void)
         cmocka_unit_test(rows__of_stages_that_do_not_hold_the_model),
         cmocka_unit_test(rows__come_back_from_journal_pack_and_document),
         cmocka_unit_test(rows__without_ranks_say_how_many),
+        cmocka_unit_test(chunks__are_those_that_complete_a_page),
+        cmocka_unit_test(plans__of_large_shapes_take_no_time),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu) != 0;
 }
