@@ -1263,6 +1263,7 @@ class TpRows:
             self.malformed("tp.pipeline.splits", "numbers of stages or lists of stages, each once, of at most 64 ranks", splits)
             return []
         self.splits = dict(zip(texts, splits))
+        self.stages, self.between = {}, {}
         return [("%s->%s" % (s, d), {"from": str(p), "from_stages": a, "send": "whole", "to": str(q), "to_stages": b})
                 for s, d in pairs for p in sizes for q in sizes for a in texts for b in texts if (s, p, a) != (d, q, b)]
 
@@ -1277,11 +1278,22 @@ class TpRows:
 
     def stages_at(self, text, layers):
         """The stage of each layer, and how many there are; None where the split does not hold the layers of the model."""
-        split = self.splits[text]
-        if not isinstance(split, list):
-            split = [list(range(i * layers // split, (i + 1) * layers // split)) for i in range(split)] if split <= layers else []
-        stages = {layer: i for i, stage in enumerate(split) for layer in stage}
-        return (stages, len(split)) if set(stages) == set(range(layers)) else None
+        if (text, layers) not in self.stages:
+            split = self.splits[text]
+            if not isinstance(split, list):
+                split = [range(i * layers // split, (i + 1) * layers // split) for i in range(split)] if split <= layers else []
+            stages = {layer: i for i, stage in enumerate(split) for layer in stage}
+            fits = set(stages) == set(range(layers))
+            self.stages[text, layers] = ([stages[layer] for layer in range(layers)], len(split)) if fits else None
+        return self.stages[text, layers]
+
+    def layers_between(self, texts, layers):
+        """How many layers go from which stage of the one split to which of the other."""
+        key = (*texts, layers)
+        if key not in self.between:
+            a, b = (self.stages_at(text, layers)[0] for text in texts)
+            self.between[key] = collections.Counter(zip(a, b))
+        return self.between[key]
 
     def sealed_pages(self, pages):
         """Sides of sealed pages of the codec."""
@@ -1344,9 +1356,11 @@ class TpRows:
         exist = [shard.held is not None for shard in shards]
         # the heads that each rank of each size holds
         held = [[set(range(r * heads // s, max((r + 1) * heads // s, r * heads // s + 1))) for r in range(s)] for s in sizes]
-        stages = [({0: 0}, 1)] * 2  # of one stage, all layers are there
+        stages, travel = [([0], 1)] * 2, {(0, 0): 1}  # of one stage, all layers are there
         if "from_stages" in params:
-            stages = [self.stages_at(params[key], g.layers) for key in ("from_stages", "to_stages")]
+            texts = params["from_stages"], params["to_stages"]
+            stages = [self.stages_at(text, g.layers) for text in texts]
+            travel = self.layers_between(texts, g.layers) if None not in stages else None
             cell.reference += (params["to_stages"],)
         fit = None not in stages
         if cell.code is not None:
@@ -1362,7 +1376,7 @@ class TpRows:
             sizes[0], held[0] = 1, held[0][:1]
         more = {word for word, holds in (("tp_reshard", len(held[0][0]) != len(held[1][0])), ("head_replicate", sizes[1] > heads),
                                          ("head_dedupe", sizes[0] > heads),
-                                         ("pp_reshard", fit and stages[0][0] != stages[1][0])) if holds}
+                                         ("pp_reshard", fit and any(i != k for i, k in travel))) if holds}
         cell.words = sorted(set(words) - ({"view_reinterpret"} if more else set()) | more)
         if cell.code is not None:
             return
@@ -1374,9 +1388,10 @@ class TpRows:
 
         def lacking(there, back):
             """Heads that travel, by layer: rank r of stage i is rank i x size + r."""
-            (of, size), (at, wants) = (stages[there][0], len(held[there])), (stages[back][0], held[back])
+            size, wants = len(held[there]), held[back]
             total = 0
-            for (i, k), layers in collections.Counter((of[layer], at[layer]) for layer in of).items():
+            for ends, layers in travel.items():
+                i, k = ends[there], ends[back]
                 source = {i * size + r: has for r, has in enumerate(held[there])}
                 total += layers * sum(len(has - source.get(k * len(wants) + r, set())) for r, has in enumerate(wants))
             return total
