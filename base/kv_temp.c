@@ -1,5 +1,6 @@
 #include "base/kv_temp.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
@@ -26,9 +27,10 @@ void kv_temp_end(int sig)
     raise(sig);
 }
 
+static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
 static void catch_signals(void)
 {
-    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
         struct sigaction now, act;
         if (sigaction(signals[i], NULL, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 || now.sa_handler != SIG_DFL)
@@ -42,17 +44,24 @@ static void catch_signals(void)
 int kv_temp_open(char *name)
 {
     const size_t n = strlen(name) + 1;
+    sigset_t held, before;
     (void)pthread_once(&once, catch_signals);
+    /* a signal that comes when the file is there and its name is not noted yet waits until it is */
+    (void)sigemptyset(&held);
+    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) (void)sigaddset(&held, signals[i]);
+    (void)pthread_sigmask(SIG_BLOCK, &held, &before);
     const int fd = mkstemp(name);
-    if (fd < 0 || n > PATH_MAX) return fd;
     (void)pthread_mutex_lock(&lock);
-    for (int i = 0; i < PLACES; i++) {
+    for (int i = 0; fd >= 0 && n <= PATH_MAX && i < PLACES; i++) {
         if (atomic_load(&place[i].used)) continue;
         memcpy(place[i].name, name, n);
         atomic_store(&place[i].used, true);
         break;
     }
     (void)pthread_mutex_unlock(&lock);
+    const int why = errno;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = why;
     return fd;
 }
 

@@ -61,12 +61,11 @@ build()
     return 1
 }
 
-# unit PRESET PREFIX [CTEST-ARGS]...: the test programs of a build; PREFIX goes before their names.
+# unit PRESET PREFIX LOG [CTEST-ARGS]...: the test programs of a build; PREFIX goes before their names.
 unit()
 {
-    local preset=$1 prefix=$2 log=$logs/ctest-$1
-    shift 2
-    while [ -e "$log" ]; do log=$log.more; done
+    local preset=$1 prefix=$2 log=$logs/ctest-$3
+    shift 3
     ctest --test-dir "build/$preset" -V -j $((3 * jobs)) -R "$only" "$@" >"$log" 2>&1 </dev/null
     "$KV_PYTHON" tests/ctest_tally.py <"$log" >"$log.tally"
     awk -F '\t' -v OFS='\t' -v prefix="$prefix" '{ $2 = prefix $2; print }' "$log.tally" >>"$tally"
@@ -124,7 +123,7 @@ wait
 
 if build dev; then
     section "unit tests"
-    unit dev ''
+    unit dev '' dev
     section "command line"
     cli dev '' ${quick:+--quick}
 fi
@@ -135,19 +134,21 @@ if [ -z "$quick" ]; then
         export UBSAN_OPTIONS=print_stacktrace=1
         # Open MPI itself leaks, so leaks are not looked for in what starts it. What runs many minutes with sanitizers, and
         # does there what other tests do, runs without them only.
-        ASAN_OPTIONS=detect_leaks=1 unit asan-ubsan 'asan:' -E '^mpi/|^certs/test_kv_verify_scalars|^kernels/cuda/(campaigns|device_nccl)|^tp/(ranks|program)'
-        ASAN_OPTIONS=detect_leaks=0 unit asan-ubsan 'asan:' -E '^[^m]'
+        ASAN_OPTIONS=detect_leaks=1 unit asan-ubsan 'asan:' asan-ubsan -E '^mpi/|^certs/test_kv_verify_scalars|^kernels/cuda/(campaigns|device_nccl)|^tp/(ranks|program)'
+    fi
+    section "batch scripts on a Slurm of our own, meanwhile clang" # they mostly wait
+    if wanted build/clang; then
+        if kv_deps_compiler clang; then build clang & else note skipped build/clang "no clang"; fi
+    fi
+    slurm dev &
+    if [ -x build/asan-ubsan/kvgrid ]; then
+        ASAN_OPTIONS=detect_leaks=0 unit asan-ubsan 'asan:' asan-ubsan.mpi -E '^[^m]' &
         section "command line with sanitizers"
         # What takes input from outside; what runs for long and only computes has had its unit tests above.
         outside=(--only '/(badinput|codec|explain|export|help|keys|launch|outputs|published|rows|show|verify)/')
         [ "$only" = . ] || outside=()
         KV_SANITIZED=1 cli asan-ubsan 'asan:' --quick "${outside[@]}"
     fi
-    if wanted build/clang; then
-        if kv_deps_compiler clang; then build clang & else note skipped build/clang "no clang"; fi
-    fi
-    section "batch scripts on a Slurm of our own" # they mostly wait: clang builds meanwhile
-    slurm dev
     wait
     section "kernels for every architecture, and on a GPU if there is one"
     if [ -n "$full" ]; then
