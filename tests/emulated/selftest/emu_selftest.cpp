@@ -67,7 +67,7 @@ static int writes_past_the_end(void)
 }
 static int writes_before_the_start(void)
 {
-    KV_CUDA_LAUNCH(put, 1, 1, 0, stream, device, -2048);
+    KV_CUDA_LAUNCH(put, 1, 1, 0, stream, device, -1024); /* 4096 bytes: in the closed page before it, not beyond that */
     fetch(true);
     return 0;
 }
