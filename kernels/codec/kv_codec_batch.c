@@ -153,30 +153,31 @@ out:
     return rc;
 }
 
-static kv_rc cpu_encode(kv_device *d, kv_codec_batch *b, int64_t blocks, kv_err *err)
+static kv_rc work(kv_codec_batch *b, int64_t blocks, bool decode, kv_err *err)
 {
     const kv_codec_variant *v = kv_codec_best();
-    (void)d;
     if (blocks < 1 || blocks > b->shape.blocks) return KV_FAIL(err, KV_EBUG, "%" PRId64 " blocks", blocks);
-    if (b->shape.shared) kv_codec_work_set(b->work, &b->skeleton[0]);
     for (int64_t i = 0; i < blocks; i++) {
-        if (!b->shape.shared) kv_codec_work_set(b->work, &b->skeleton[i]);
-        v->encode(b->work, b->x + i * b->z.values, b->z.rows, &b->codes[i]);
+        float *x = b->x + i * b->z.values;
+        if (i < b->z.skeletons) kv_codec_work_set(b->work, &b->skeleton[i]);
+        if (decode)
+            v->decode(b->work, &b->codes[i], x);
+        else
+            v->encode(b->work, x, b->z.rows, &b->codes[i]);
     }
     return KV_OK;
 }
 
+static kv_rc cpu_encode(kv_device *d, kv_codec_batch *b, int64_t blocks, kv_err *err)
+{
+    (void)d;
+    return work(b, blocks, false, err);
+}
+
 static kv_rc cpu_decode(kv_device *d, kv_codec_batch *b, int64_t blocks, kv_err *err)
 {
-    const kv_codec_variant *v = kv_codec_best();
     (void)d;
-    if (blocks < 1 || blocks > b->shape.blocks) return KV_FAIL(err, KV_EBUG, "%" PRId64 " blocks", blocks);
-    if (b->shape.shared) kv_codec_work_set(b->work, &b->skeleton[0]);
-    for (int64_t i = 0; i < blocks; i++) {
-        if (!b->shape.shared) kv_codec_work_set(b->work, &b->skeleton[i]);
-        v->decode(b->work, &b->codes[i], b->x + i * b->z.values);
-    }
-    return KV_OK;
+    return work(b, blocks, true, err);
 }
 
 static kv_rc cpu_get_codes(kv_device *d, kv_codec_batch *b, int64_t block, kv_codec_codes *c, kv_err *err)

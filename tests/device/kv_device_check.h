@@ -36,6 +36,10 @@ void kv_check_must(kv_rc rc, const kv_err *err, const char *what);
 
 /* Everything on random shapes, bit for bit (kv_device_check.c). `small`: for a sanitizer. */
 void kv_check_all(kv_check *c, bool small);
+/* What both tables of speeds measure with: seconds of a clock that only goes forward; an order of doubles for qsort. */
+double kv_check_now(void);
+int kv_check_by_value(const void *a, const void *b);
+
 /* Batches of the codec (kv_device_codec.c). */
 void kv_check_codec(kv_check *c, bool small);
 /* The tables of speeds (kv_device_speed.c, kv_device_codec.c). */

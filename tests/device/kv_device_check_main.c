@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/device/kv_device_check.h"
 
@@ -88,6 +89,19 @@ void kv_check_must(kv_rc rc, const kv_err *err, const char *what)
     if (rc == KV_OK) return;
     printf("FAILED: %s: %s: %s\n", what, kv_rc_name(rc), err->text);
     exit(5);
+}
+
+double kv_check_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int kv_check_by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
 int main(int argc, char **argv)

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/codec/kv_codec_batch.h"
 #include "kernels/codec/kv_codec_step.h"
@@ -143,19 +142,6 @@ void kv_check_codec(kv_check *c, bool small)
 #define DIM 128
 #define KEPT 64
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 typedef enum { COPY, ENCODE, DECODE, KINDS } what;
 
 typedef struct {
@@ -167,13 +153,13 @@ typedef struct {
 static double run_once(kv_check *c, const speed *s, what w)
 {
     kv_err err = {0};
-    const double begin = now_s();
+    const double begin = kv_check_now();
     kv_check_must(w == COPY     ? GPU->copy(c->gpu, s->from, s->to, &err)
                   : w == ENCODE ? GPU->codec->encode(c->gpu, s->batch, s->blocks, &err)
                                 : GPU->codec->decode(c->gpu, s->batch, s->blocks, &err),
                   &err, "measured work");
     kv_check_must(GPU->finish(c->gpu, &err), &err, "measured work");
-    return now_s() - begin;
+    return kv_check_now() - begin;
 }
 
 void kv_check_codec_speeds(kv_check *c)
@@ -202,7 +188,7 @@ void kv_check_codec_speeds(kv_check *c)
     for (int i = -1; i < REPEAT; i++)
         for (int w = 0; w < KINDS; w++)
             took[w][i < 0 ? 0 : i] = run_once(c, &s, (what)w); /* decoded rows are encoded again */
-    for (int w = 0; w < KINDS; w++) qsort(took[w], REPEAT, sizeof took[w][0], by_value);
+    for (int w = 0; w < KINDS; w++) qsort(took[w], REPEAT, sizeof took[w][0], kv_check_by_value);
     printf("\ncodec, %d blocks of %d x %d, %d directions, 16 centres, 3 bits, a skeleton each; copy: as many bytes, "
            "read and "
            "written together, as a task touches once\n%-8s %9s %9s %12s %9s %14s\n",

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "tests/device/kv_device_check.h"
 
@@ -17,30 +16,17 @@ typedef struct {
 
 typedef enum { COPY, TRANSLATE } what;
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double batch(const bench *b, what w, int n)
 {
     kv_check *c = b->c;
     kv_err err = {0};
-    const double begin = now_s();
+    const double begin = kv_check_now();
     for (int i = 0; i < n; i++)
         kv_check_must(w == COPY ? GPU->copy(c->gpu, b->src, b->copy, &err)
                                 : GPU->translate(c->gpu, &b->s, b->src, &b->t, b->dst, 0, &err),
                       &err, "measured work");
     kv_check_must(GPU->finish(c->gpu, &err), &err, "measured work");
-    return (now_s() - begin) / n;
+    return (kv_check_now() - begin) / n;
 }
 
 /* Seconds of a copy and of a translation, the medians of alternating batches. */
@@ -53,8 +39,8 @@ static void alternate(const bench *b, double *copy, double *move)
         x[i] = batch(b, COPY, 10);
         y[i] = batch(b, TRANSLATE, 10);
     }
-    qsort(x, REPEAT, sizeof *x, by_value);
-    qsort(y, REPEAT, sizeof *y, by_value);
+    qsort(x, REPEAT, sizeof *x, kv_check_by_value);
+    qsort(y, REPEAT, sizeof *y, kv_check_by_value);
     *copy = x[REPEAT / 2];
     *move = y[REPEAT / 2];
 }
@@ -107,13 +93,13 @@ static void other_speeds(kv_check *c, const kv_geometry *g)
     if (!kv_check_bind(&kv_check_layouts[0], g, &ix)) return;
     kv_image *a = image_of(c, &ix), *b = image_of(c, &ix), *scratch = image_of(c, &ix);
     for (int i = 0; i < 5; i++) {
-        const double t0 = now_s();
+        const double t0 = kv_check_now();
         kv_check_must(GPU->probe(c->gpu, &ix, &probed, &err), &err, "probe");
-        const double t1 = now_s();
+        const double t1 = kv_check_now();
         kv_check_must(GPU->compare(c->gpu, &ix, a, b, &compared, &err), &err, "compare");
-        const double t2 = now_s();
+        const double t2 = kv_check_now();
         kv_check_must(GPU->decode(c->gpu, &ix, a, 0, 1, 0, scratch, &decoded, &err), &err, "decode");
-        const double took[3] = {t1 - t0, t2 - t1, now_s() - t2};
+        const double took[3] = {t1 - t0, t2 - t1, kv_check_now() - t2};
         for (int k = 0; k < 3; k++) best[k] = took[k] < best[k] ? took[k] : best[k];
     }
     const double bytes = (double)kv_index_bytes(&ix);
@@ -139,7 +125,7 @@ void kv_check_speeds(kv_check *c)
             const double r = pair_ratio(c, &kv_check_layouts[i], &kv_check_layouts[j], &g);
             if (r > 0 && n < 64) ratio[n++] = r;
         }
-    qsort(ratio, (size_t)n, sizeof *ratio, by_value);
+    qsort(ratio, (size_t)n, sizeof *ratio, kv_check_by_value);
     if (n > 0)
         printf("%d pairs: median ratio %.3f (wanted: 0.9), worst %.3f (wanted: 0.75)\n", n, ratio[n / 2], ratio[0]);
     other_speeds(c, &g);
