@@ -43,7 +43,7 @@ for n in 1 2 3 4; do
     play $n plain 1 0 20; all_well 1
     play $n twice 300 100 20; all_well 300
 done
-play 3 plain 1000 1000 20; all_well 1000; at_least from_others 300
+play 3 slowroot 1000 1000 20; all_well 1000; at_least from_others 300
 play 3 large 64 1000 20; all_well 64
 
 play 1 exchanges 1 0 20; exits 0
