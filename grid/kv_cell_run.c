@@ -57,11 +57,12 @@ static kv_rc build_source(run *x, const kv_payload *p)
 /* A translation into a poisoned image with guards; *whole is false when it wrote outside. */
 static kv_rc translate(run *x, int from, kv_image *src, int to, kv_image *dst, uint32_t fill, bool *whole)
 {
-    kv_err guard = {0};
+    kv_guards_result guards;
     kv_rc rc;
     KV_TRY(rc, out, OPS->poison(DEV, dst, kv_index_bytes(&x->ix[to]), x->round++, x->err));
     KV_TRY(rc, out, OPS->translate(DEV, &x->ix[from], src, &x->ix[to], dst, fill, x->err));
-    *whole = OPS->check_guards(DEV, dst, &guard) == KV_OK;
+    KV_TRY(rc, out, OPS->guards(DEV, dst, &guards, x->err));
+    *whole = kv_guards_whole(&guards);
 out:
     return rc;
 }

@@ -28,6 +28,12 @@ typedef struct {
     int64_t elements_hit; /* canonical elements hit exactly once */
 } kv_probe_result;
 
+/* Result of looking at an image's guards. */
+typedef struct {
+    int32_t before; /* how far before the image the furthest overwritten byte lies, 0 if none */
+    int32_t after;  /* number of the first overwritten byte past its end, -1 if none */
+} kv_guards_result;
+
 /* Result of comparing two images of one layout. */
 typedef struct {
     int64_t differing;  /* positions whose bits differ */
@@ -67,8 +73,7 @@ typedef struct {
     void (*image_free)(kv_device *d, kv_image *im);
     /* Sets the size in use (<= capacity), fills it with poison that depends on `round`, renews the guards. */
     kv_rc (*poison)(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, kv_err *err);
-    /* KV_EDEVICE if a guard byte changed; the text says which side. */
-    kv_rc (*check_guards)(kv_device *d, const kv_image *im, kv_err *err);
+    kv_rc (*guards)(kv_device *d, const kv_image *im, kv_guards_result *out, kv_err *err);
 
     /* The image that layout ix would build itself from payload p: each element is the payload's bits converted to
      * `via` and then to the image's element type; padding holds `pad` bits. Walks the factors digit by digit. */
@@ -127,6 +132,14 @@ KV_HD int64_t kv_index_bytes(const kv_index *ix)
 {
     return ix->native * kv_elem_bytes((kv_elem)ix->element);
 }
+
+/* Whether both guards stand. */
+KV_HD bool kv_guards_whole(const kv_guards_result *g)
+{
+    return g->before == 0 && g->after < 0;
+}
+/* KV_EDEVICE if a guard byte changed; the text says which side. */
+kv_rc kv_check_guards(kv_device *d, const kv_image *im, kv_err *err) KV_MUST_USE;
 
 /* Read-only view of an image's bytes for tests and files; NULL where the device's memory is not the host's. */
 void *kv_image_host_view(kv_image *im);

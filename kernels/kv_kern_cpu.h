@@ -7,7 +7,7 @@
 kv_rc kv_cpu_image_new(kv_device *d, int64_t capacity_bytes, kv_image **out, kv_err *err);
 void kv_cpu_image_free(kv_device *d, kv_image *im);
 kv_rc kv_cpu_poison(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, kv_err *err);
-kv_rc kv_cpu_check_guards(kv_device *d, const kv_image *im, kv_err *err);
+kv_rc kv_cpu_guards(kv_device *d, const kv_image *im, kv_guards_result *out, kv_err *err);
 kv_rc kv_cpu_finish(kv_device *d, kv_err *err);
 kv_rc kv_cpu_read(kv_device *d, const kv_image *im, void *bytes, kv_err *err);
 kv_rc kv_cpu_write(kv_device *d, kv_image *im, const void *bytes, int64_t n, kv_err *err);

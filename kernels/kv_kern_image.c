@@ -48,15 +48,25 @@ kv_rc kv_cpu_poison(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, k
     return KV_OK;
 }
 
-kv_rc kv_cpu_check_guards(kv_device *d, const kv_image *im, kv_err *err)
+kv_rc kv_cpu_guards(kv_device *d, const kv_image *im, kv_guards_result *out, kv_err *err)
 {
     (void)d;
-    for (int i = 0; i < KV_GUARD_BYTES; i++) {
-        if (im->block[i] != KV_GUARD_FILL)
-            return KV_FAIL(err, KV_EDEVICE, "a byte %d before the image was overwritten", KV_GUARD_BYTES - i);
-        if (im->data[im->bytes + i] != KV_GUARD_FILL)
-            return KV_FAIL(err, KV_EDEVICE, "a byte %d past the end of the image was overwritten", i);
+    (void)err;
+    *out = (kv_guards_result){.after = -1};
+    for (int i = KV_GUARD_BYTES - 1; i >= 0; i--) {
+        if (im->block[i] != KV_GUARD_FILL) out->before = KV_GUARD_BYTES - i;
+        if (im->data[im->bytes + i] != KV_GUARD_FILL) out->after = i;
     }
+    return KV_OK;
+}
+
+kv_rc kv_check_guards(kv_device *d, const kv_image *im, kv_err *err)
+{
+    kv_guards_result g;
+    const kv_rc rc = d->ops->guards(d, im, &g, err);
+    if (rc != KV_OK) return rc;
+    if (g.before > 0) return KV_FAIL(err, KV_EDEVICE, "a byte %d before the image was overwritten", g.before);
+    if (g.after >= 0) return KV_FAIL(err, KV_EDEVICE, "a byte %d past the end of the image was overwritten", g.after);
     return KV_OK;
 }
 

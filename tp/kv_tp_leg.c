@@ -123,7 +123,7 @@ static void pack(kv_tp_work *w, int from)
         if (w->rc == KV_OK) hook(w, KV_TP_AT_SOURCE, a->image);
         KV_TP_DO(w, fault(w, KV_TP_AT_SOURCE, &w->err));
         KV_TP_DO(w, KV_TP_OPS(w)->translate(w->s->device, &a->ix, a->image, &a->wire, a->packed, 0, &w->err));
-        KV_TP_DO(w, KV_TP_OPS(w)->check_guards(w->s->device, a->packed, &w->err));
+        KV_TP_DO(w, kv_check_guards(w->s->device, a->packed, &w->err));
     }
     KV_TP_DO(w, KV_TP_OPS(w)->finish(w->s->device, &w->err));
     KV_TP_DO(w, keep_own(w, from));
@@ -309,15 +309,15 @@ out:
 static void assemble(kv_tp_work *w, int to, kv_image *into, bool *whole)
 {
     const kv_tp_side *b = &w->side[to];
-    kv_err guard = {0};
+    kv_guards_result at_end[2];
     if (!b->here) return;
     KV_TP_DO(w, KV_TP_OPS(w)->poison(w->s->device, into, kv_index_bytes(&b->ix), w->poison++, &w->err));
     KV_TP_DO(w, KV_TP_OPS(w)->translate(w->s->device, &b->wire, b->packed, &b->ix, into, w->s->fill[to], &w->err));
     KV_TP_DO(w, KV_TP_OPS(w)->finish(w->s->device, &w->err));
+    KV_TP_DO(w, KV_TP_OPS(w)->guards(w->s->device, into, &at_end[0], &w->err));
+    KV_TP_DO(w, KV_TP_OPS(w)->guards(w->s->device, b->packed, &at_end[1], &w->err));
     if (w->rc != KV_OK) return;
-    if (KV_TP_OPS(w)->check_guards(w->s->device, into, &guard) != KV_OK ||
-        KV_TP_OPS(w)->check_guards(w->s->device, b->packed, &guard) != KV_OK)
-        *whole = false;
+    if (!kv_guards_whole(&at_end[0]) || !kv_guards_whole(&at_end[1])) *whole = false;
     hook(w, KV_TP_AT_ARRIVED, into);
     if (kv_tp_shard_copies(w->plan[0].heads, w->s->tp[to]) > 1)
         KV_TP_DO(w, kv_tp_image_digest(w->hash, into, w->chain[to], w->chain[to], &w->err));

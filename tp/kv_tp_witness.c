@@ -92,7 +92,7 @@ static kv_rc compare(show *w, kv_tp_witness *out)
     KV_TRY(rc, out, OPS->compare(w->dev, &w->whole, w->im[WHOLE_A], w->im[WHOLE_B], &whole, w->err));
     KV_TRY(rc, out, OPS->compare(w->dev, &w->shard, w->im[CUT_A], w->im[CUT_B], &cuts, w->err));
     KV_TRY(rc, out, OPS->compare(w->dev, &w->shard, w->im[CUT_A], w->im[OWN], &own, w->err));
-    for (int i = 0; i < IMAGES; i++) KV_TRY(rc, out, OPS->check_guards(w->dev, w->im[i], w->err));
+    for (int i = 0; i < IMAGES; i++) KV_TRY(rc, out, kv_check_guards(w->dev, w->im[i], w->err));
     out->whole_differs = whole.differing;
     out->shard_differs = cuts.differing + own.differing;
     out->shown = out->whole_differs > 0 && out->shard_differs == 0;

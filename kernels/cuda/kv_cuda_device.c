@@ -103,7 +103,7 @@ out:
     return rc;
 }
 
-static kv_rc check_guards(kv_device *d, const kv_image *im, kv_err *err)
+static kv_rc guards(kv_device *d, const kv_image *im, kv_guards_result *out, kv_err *err)
 {
     const kv_cuda *c = (kv_cuda *)(void *)d;
     unsigned char(*guard)[KV_GUARD_BYTES] = c->back->guard;
@@ -115,11 +115,10 @@ static kv_rc check_guards(kv_device *d, const kv_image *im, kv_err *err)
     KV_CUDA_TRY(rc, err, out,
                 cudaMemcpyAsync(guard[1], im->data + im->bytes, KV_GUARD_BYTES, cudaMemcpyDeviceToHost, c->on.stream));
     KV_TRY(rc, out, kv_cuda_wait(c, err));
-    for (int i = 0; i < KV_GUARD_BYTES; i++) {
-        if (guard[0][i] != KV_GUARD_FILL)
-            return KV_FAIL(err, KV_EDEVICE, "a byte %d before the image was overwritten", KV_GUARD_BYTES - i);
-        if (guard[1][i] != KV_GUARD_FILL)
-            return KV_FAIL(err, KV_EDEVICE, "a byte %d past the end of the image was overwritten", i);
+    *out = (kv_guards_result){.after = -1};
+    for (int i = KV_GUARD_BYTES - 1; i >= 0; i--) {
+        if (guard[0][i] != KV_GUARD_FILL) out->before = KV_GUARD_BYTES - i;
+        if (guard[1][i] != KV_GUARD_FILL) out->after = i;
     }
 out:
     return rc;
@@ -210,7 +209,7 @@ static const kv_device_ops cuda_ops = {
     .image_new = image_new,
     .image_free = image_free,
     .poison = poison,
-    .check_guards = check_guards,
+    .guards = guards,
     .build = build,
     .translate = translate,
     .probe = kv_cuda_probe,

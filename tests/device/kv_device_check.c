@@ -35,7 +35,7 @@ static void pair_free(kv_check *c, pair *p)
 static void same_bytes(kv_check *c, const pair *p, const char *what)
 {
     kv_err err = {0};
-    const kv_rc guards = GPU->check_guards(c->gpu, p->gpu, &err);
+    const kv_rc guards = kv_check_guards(c->gpu, p->gpu, &err);
     unsigned char *got = malloc((size_t)p->bytes + 1);
     if (got == NULL) abort();
     kv_check_note(c, guards == KV_OK, "%s: %s", what, err.text);

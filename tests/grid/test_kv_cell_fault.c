@@ -42,7 +42,7 @@ static bool is_poisoned(const wrong *w, const kv_index *t, kv_image *dst)
     const unsigned char *b = kv_image_host_view(dst);
     for (int64_t i = 1; i < kv_index_bytes(t); i++)
         if (b[i] != b[0]) return false;
-    return w->base->ops->check_guards(w->base, dst, NULL) == KV_OK;
+    return kv_check_guards(w->base, dst, NULL) == KV_OK;
 }
 
 /* Whether the fault keeps element c from being written, and where it goes instead. */

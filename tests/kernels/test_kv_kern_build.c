@@ -32,7 +32,7 @@ static void build_and_check(kv_device *dev, const kv_layout *l, const kv_geometr
                                            : (kv_elem)ix.element;
     const uint32_t pad = kvt_pad((kv_elem)ix.element, 0);
     kvt_ok(dev->ops->build(dev, im, &ix, &p, (int32_t)via, pad, &err), &err);
-    kvt_ok(dev->ops->check_guards(dev, im, &err), &err);
+    kvt_ok(kv_check_guards(dev, im, &err), &err);
     check_image(l, g, &ix, im, &p, via, pad, what);
     dev->ops->image_free(dev, im);
 }

@@ -20,9 +20,9 @@ static void image__sees_every_byte_written_outside(void **state)
             kv_err err = {0};
             const bool inside = at >= 0 && at < sizes[i];
             kvt_ok(d->ops->poison(d, im, sizes[i], 1, &err), &err);
-            kvt_ok(d->ops->check_guards(d, im, &err), &err);
+            kvt_ok(kv_check_guards(d, im, &err), &err);
             ((unsigned char *)kv_image_host_view(im))[at] ^= 1U;
-            const kv_rc rc = d->ops->check_guards(d, im, &err);
+            const kv_rc rc = kv_check_guards(d, im, &err);
             assert_int_equal(rc, inside ? KV_OK : KV_EDEVICE);
             if (!inside) assert_non_null(strstr(err.text, at < 0 ? "before" : "past the end"));
         }
@@ -41,9 +41,9 @@ static void image__guards_the_size_in_use(void **state)
     kv_err err = {0};
     kvt_ok(d->ops->poison(d, im, 100, 1, &err), &err);
     ((unsigned char *)kv_image_host_view(im))[100] = 0;
-    assert_int_equal(d->ops->check_guards(d, im, NULL), KV_EDEVICE);
+    assert_int_equal(kv_check_guards(d, im, NULL), KV_EDEVICE);
     kvt_ok(d->ops->poison(d, im, 1000, 1, &err), &err);
-    kvt_ok(d->ops->check_guards(d, im, &err), &err);
+    kvt_ok(kv_check_guards(d, im, &err), &err);
     kvt_refused(d->ops->poison(d, im, 1001, 1, &err), KV_EBUG, &err, "too large", KVT_SAYS("1001", "1000"));
     d->ops->image_free(d, im);
     d->ops->close(d);

@@ -44,8 +44,8 @@ static void move_and_check(const pair *p, int32_t kind, uint32_t round)
     kvt_ok(dev->ops->build(dev, src, &s, &load, s.element, stale, &err), &err);
     kvt_ok(dev->ops->copy(dev, src, copy, &err), &err);
     kvt_ok(dev->ops->translate(dev, &s, src, &t, dst, fill, &err), &err);
-    kvt_ok(dev->ops->check_guards(dev, dst, &err), &err);
-    kvt_ok(dev->ops->check_guards(dev, src, &err), &err);
+    kvt_ok(kv_check_guards(dev, dst, &err), &err);
+    kvt_ok(kv_check_guards(dev, src, &err), &err);
     kvt_ok(dev->ops->build(dev, want, &t, &load, s.element, fill, &err), &err);
     if (memcmp(kv_image_host_view(dst), kv_image_host_view(want), (size_t)kv_index_bytes(&t)) != 0) {
         kvt_ok(dev->ops->compare(dev, &t, dst, want, &cmp, &err), &err);

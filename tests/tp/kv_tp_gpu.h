@@ -86,9 +86,9 @@ static inline kv_rc kvt_gpu_poison(kv_device *d, kv_image *im, int64_t bytes, ui
     return KV_OK;
 }
 
-static inline kv_rc kvt_gpu_guards(kv_device *d, const kv_image *im, kv_err *err)
+static inline kv_rc kvt_gpu_guards(kv_device *d, const kv_image *im, kv_guards_result *out, kv_err *err)
 {
-    KVT_WITH(im, im, check_guards(KVT_CPU(d), im, err));
+    KVT_WITH(im, im, guards(KVT_CPU(d), im, out, err));
 }
 
 static inline kv_rc kvt_gpu_build(kv_device *d, kv_image *im, const kv_index *ix, const kv_payload *p, int32_t via,
@@ -173,7 +173,7 @@ static const kv_device_ops kvt_gpu_ops = {.kind = "tagged",
                                           .image_new = kvt_gpu_image_new,
                                           .image_free = kvt_gpu_image_free,
                                           .poison = kvt_gpu_poison,
-                                          .check_guards = kvt_gpu_guards,
+                                          .guards = kvt_gpu_guards,
                                           .build = kvt_gpu_build,
                                           .translate = kvt_gpu_translate,
                                           .probe = kvt_gpu_probe,

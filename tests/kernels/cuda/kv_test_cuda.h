@@ -63,7 +63,7 @@ static inline void kvt_same_images(kvt_two *d, const kvt_pair *p, const kv_index
     unsigned char *got = kvt_take(p->bytes, 1);
     const unsigned char *want = kv_image_host_view(p->cpu);
     assert_null(kv_image_host_view(p->gpu));
-    kvt_ok(d->gpu->ops->check_guards(d->gpu, p->gpu, &err), &err);
+    kvt_ok(kv_check_guards(d->gpu, p->gpu, &err), &err);
     kvt_ok(d->gpu->ops->read(d->gpu, p->gpu, got, &err), &err);
     for (int64_t i = 0; i < p->bytes; i++)
         if (got[i] != want[i]) {

@@ -30,7 +30,7 @@ static kv_rc whole_job(const job *j, kv_decode_result *decoded, kv_err *err)
     KV_TRY(rc, out, o->build(j->d, im[0], &j->s, &j->load, j->s.element, 0, err));
     KV_TRY(rc, out, o->copy(j->d, im[0], im[2], err));
     KV_TRY(rc, out, o->translate(j->d, &j->s, im[0], &j->t, im[1], 0, err));
-    KV_TRY(rc, out, o->check_guards(j->d, im[1], err));
+    KV_TRY(rc, out, kv_check_guards(j->d, im[1], err));
     KV_TRY(rc, out, o->compare(j->d, &j->s, im[0], im[2], &compared, err));
     KV_TRY(rc, out, o->diffset_add(j->d, set, im[0], im[2], err));
     KV_TRY(rc, out, o->diffset_take(j->d, set, &taken, err));

@@ -179,10 +179,10 @@ static void guards__tell_of_a_write_past_either_end(void **state)
     const kv_payload load = kvt_payload(&g, &ix, 5, 0);
     kv_image *im = kvt_image(d.gpu, &ix, 0);
     kv_err err = {0};
-    kvt_ok(d.gpu->ops->check_guards(d.gpu, im, &err), &err);
+    kvt_ok(kv_check_guards(d.gpu, im, &err), &err);
     kvt_ok(d.gpu->ops->poison(d.gpu, im, bytes - 16, 1, &err), &err);
     kvt_ok(d.gpu->ops->build(d.gpu, im, &ix, &load, ix.element, 0, &err), &err); /* 16 bytes more than are in use */
-    kvt_refused(d.gpu->ops->check_guards(d.gpu, im, &err), KV_EDEVICE, &err, "past", KVT_SAYS("past the end"));
+    kvt_refused(kv_check_guards(d.gpu, im, &err), KV_EDEVICE, &err, "past", KVT_SAYS("past the end"));
     assert_int_equal(d.gpu->ops->poison(d.gpu, im, bytes + 1, 1, NULL), KV_EBUG);
     d.gpu->ops->image_free(d.gpu, im);
     kvt_close(&d);
