@@ -64,6 +64,18 @@ typedef struct {
     uint32_t logits[KV_DECODE_STEPS * KV_VOCABULARY]; /* float32 bits, NaN as 0x7FC00000 */
 } kv_decode_result;
 
+/* Tokens of a layer of which an index holds a part: it is bound to [first, first + ix->tokens) of `tokens`. */
+typedef struct {
+    int64_t first, tokens;
+} kv_window;
+
+/* How much later element n of a window (kv_index_place) stands in the dense layer, K [tokens][H][D], then V [tokens][H][Dv]. */
+KV_HD int64_t kv_dense_shift(const kv_index *ix, const kv_window *w, int64_t kv)
+{
+    const int64_t k = ix->heads * ix->lanes[0], v = ix->heads * ix->lanes[1];
+    return kv == 0 ? w->first * k : (w->tokens - ix->tokens) * k + w->first * v;
+}
+
 /* ---- the table ------------------------------------------------------------------------- */
 
 typedef struct {
@@ -99,7 +111,16 @@ typedef struct {
     kv_rc (*drift)(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, const kv_image *dst,
                    kv_drift_result *out, kv_err *err);
 
-    /* Decodes layer `layer` of the unit through layout ix; scratch is an image with room for one layer's elements. */
+    /* The token leg in two steps, for layers that are at hand a window of tokens at a time. gather: the elements of a window
+     * of one layer to their places in `dense`, an image with room for the whole dense layer: those of layer `layer` of the
+     * unit through layout ix from im, or, where im is NULL, the canonical tensor itself from payload p (its first_layer and
+     * first_token), heads held by ix. decode_dense: decodes the layer; ix is bound to all its tokens, `element` (kv_elem) is
+     * that of ix's image or of p. */
+    kv_rc (*gather)(kv_device *d, const kv_index *ix, const kv_image *im, const kv_payload *p, int64_t layer,
+                    const kv_window *w, kv_image *dense, kv_err *err);
+    kv_rc (*decode_dense)(kv_device *d, const kv_index *ix, int32_t element, const kv_image *dense,
+                          uint64_t weight_seed, int64_t model_layer, kv_decode_result *out, kv_err *err);
+    /* Both at once, ix bound to all tokens: layer `layer` of the unit; scratch has room for one layer's elements. */
     kv_rc (*decode)(kv_device *d, const kv_index *ix, const kv_image *im, int64_t layer, uint64_t weight_seed,
                     int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err);
     /* The same decode over the canonical tensor itself, made from payload p (one layer: p->first_layer), heads held by ix. */

@@ -29,6 +29,8 @@ typedef struct {
     int64_t lanes[2];    /* row widths of K and V */
     int64_t first_layer; /* number in the model of the unit's layer 0 */
     int64_t first_head;  /* number in the model of the layout's head 0 */
+    int64_t
+        first_token; /* number in the cache of the layout's token 0: not 0 where it is bound to a window of tokens */
     int32_t kind;
     int32_t element; /* kv_elem of the geometry */
 } kv_payload;
@@ -53,8 +55,8 @@ KV_HD uint64_t kv_payload_stream(uint64_t seed, int64_t kind, int64_t kv)
 /* Number of an element of the unit in the whole model's K (or V) tensor. */
 KV_HD int64_t kv_payload_number(const kv_payload *p, const kv_coord *c)
 {
-    const int64_t row = ((p->first_layer + c->layer) * p->tokens + c->token) * p->kv_heads + p->first_head + c->head;
-    return row * p->lanes[c->kv] + c->lane;
+    const int64_t token = (p->first_layer + c->layer) * p->tokens + p->first_token + c->token;
+    return (token * p->kv_heads + p->first_head + c->head) * p->lanes[c->kv] + c->lane;
 }
 
 /* Bits of a token-leg element: exponent of 0.5 or 1, random sign and mantissa, lowest bit = KV bit. */

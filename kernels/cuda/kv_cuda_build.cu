@@ -73,13 +73,13 @@ out:
     return rc;
 }
 
-/* gather: one layer's elements to canonical order.
+/* gather: the elements of a window of one layer to their places in the dense layer.
  *   data  the image (layout ix), or NULL: the elements are made from the payload
- *   out   [KV][T][H][D] elements of type e, device
- * One thread an element. Twin: gather_layer in kv_kern_decode.c. Bit-exact. */
+ *   out   K [T][H][D], V [T][H][Dv] of the whole layer, elements of type e, device; shift: kv_dense_shift of K and V
+ * One thread an element. Twin: gather_window in kv_kern_decode.c. Bit-exact. */
 static __global__ void __launch_bounds__(KV_CUDA_THREADS)
     gather(const __grid_constant__ kv_index ix, const unsigned char *data, const __grid_constant__ build_args a,
-           kv_elem e, int64_t layer, int64_t elements, unsigned char *out)
+           kv_elem e, int64_t layer, int64_t elements, int64_t shift_k, int64_t shift_v, unsigned char *out)
 {
     for (int64_t n = kv_cuda_first(); n < elements; n += kv_cuda_step()) {
         kv_coord c = kv_index_place(&ix, n);
@@ -89,12 +89,13 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS)
             bits = kv_cuda_load(e, data, kv_index_forward(&ix, &c));
         else
             bits = kv_payload_half_bits(&a.half[c.kv], (uint64_t)kv_payload_number(&a.p, &c));
-        kv_cuda_store(e, out, n, bits);
+        kv_cuda_store(e, out, n + (c.kv == 0 ? shift_k : shift_v), bits);
     }
 }
 
 extern "C" kv_rc kv_cuda_run_gather(const kv_cuda_on *on, const kv_index *ix, const unsigned char *data,
-                                    const kv_payload *p, int64_t layer, unsigned char *out, kv_err *err)
+                                    const kv_payload *p, int64_t layer, const kv_window *w, unsigned char *out,
+                                    kv_err *err)
 {
     const int64_t elements = ix->tokens * ix->heads * (ix->lanes[0] + ix->lanes[1]);
     const kv_elem e = (kv_elem)(data != NULL ? ix->element : p->element);
@@ -106,7 +107,7 @@ extern "C" kv_rc kv_cuda_run_gather(const kv_cuda_on *on, const kv_index *ix, co
         for (int kv = 0; kv < 2; kv++) a.half[kv] = kv_payload_half_of(p->seed, p->kind, p->element, kv);
     }
     KV_CUDA_LAUNCH(gather, kv_cuda_blocks(on, elements), KV_CUDA_THREADS, 0, on->stream, *ix, data, a, e, layer,
-                   elements, out);
+                   elements, kv_dense_shift(ix, w, 0), kv_dense_shift(ix, w, 1), out);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
 out:
     return rc;

@@ -184,23 +184,49 @@ out:
     return rc;
 }
 
-/* Decodes K and V that lie in scratch one after the other, as decode_dense in kv_kern_decode.c. */
-static kv_rc decode_dense(kv_cuda *c, const kv_index *ix, kv_elem e, const kv_image *scratch, uint64_t seed,
-                          int64_t model_layer, kv_decode_result *out, kv_err *err)
+static kv_rc room_for_layer(const kv_index *ix, const kv_window *w, kv_elem e, const kv_image *dense, kv_err *err)
 {
+    const int64_t bytes = w->tokens * ix->heads * (ix->lanes[0] + ix->lanes[1]) * kv_elem_bytes(e);
+    if (w->first < 0 || w->first > w->tokens - ix->tokens)
+        return KV_FAIL(err, KV_EBUG, "a window of %" PRId64 " tokens from token %" PRId64 " of %" PRId64, ix->tokens,
+                       w->first, w->tokens);
+    if (dense->capacity >= bytes) return KV_OK;
+    return KV_FAIL(err, KV_EBUG, "a layer of %" PRId64 " bytes does not fit scratch of %" PRId64, bytes,
+                   dense->capacity);
+}
+
+kv_rc kv_cuda_gather(kv_device *d, const kv_index *ix, const kv_image *im, const kv_payload *p, int64_t layer,
+                     const kv_window *w, kv_image *dense, kv_err *err)
+{
+    const kv_cuda *c = (kv_cuda *)(void *)d;
+    const kv_elem e = (kv_elem)(im != NULL ? ix->element : p->element);
+    kv_rc rc;
+    KV_TRY(rc, out, room_for_layer(ix, w, e, dense, err));
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    rc = kv_cuda_run_gather(&c->on, ix, im != NULL ? im->data : NULL, p, im != NULL ? layer : 0, w, dense->data, err);
+out:
+    return rc;
+}
+
+/* As kv_cpu_decode_dense. */
+kv_rc kv_cuda_decode_dense(kv_device *d, const kv_index *ix, int32_t element, const kv_image *dense,
+                           uint64_t weight_seed, int64_t model_layer, kv_decode_result *out, kv_err *err)
+{
+    kv_cuda *c = (kv_cuda *)(void *)d;
     kv_cuda_decode x = {.tokens = ix->tokens,
                         .heads = ix->heads,
                         .dim_k = ix->lanes[0],
                         .dim_v = ix->halves == 1 ? ix->lanes[0] : ix->lanes[1],
-                        .element = (int32_t)e,
-                        .seed = seed,
+                        .element = element,
+                        .seed = weight_seed,
                         .model_layer = model_layer,
-                        .k = scratch->data,
+                        .k = dense->data,
                         .out = &c->result->decode};
     int64_t floats;
     kv_rc rc;
     /* a latent row is its own value */
-    x.v = ix->halves == 1 ? x.k : x.k + ix->tokens * ix->heads * ix->lanes[0] * kv_elem_bytes(e);
+    x.v = ix->halves == 1 ? x.k : x.k + ix->tokens * ix->heads * ix->lanes[0] * kv_elem_bytes((kv_elem)element);
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
     KV_TRY(rc, out, kv_token_check(model_layer, x.heads, x.dim_k, x.dim_v, err));
     if (!kv_cuda_token_floats(&x, &floats))
         return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %" PRId64 " tokens", x.tokens);
@@ -216,36 +242,18 @@ out:
     return rc;
 }
 
-static kv_rc room_for_layer(const kv_index *ix, kv_elem e, const kv_image *scratch, kv_err *err)
-{
-    const int64_t bytes = ix->tokens * ix->heads * (ix->lanes[0] + ix->lanes[1]) * kv_elem_bytes(e);
-    if (scratch->capacity >= bytes) return KV_OK;
-    return KV_FAIL(err, KV_EBUG, "a layer of %" PRId64 " bytes does not fit scratch of %" PRId64, bytes,
-                   scratch->capacity);
-}
-
 kv_rc kv_cuda_decode_layer(kv_device *d, const kv_index *ix, const kv_image *im, int64_t layer, uint64_t weight_seed,
                            int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
 {
-    kv_cuda *c = (kv_cuda *)(void *)d;
-    kv_rc rc;
-    KV_TRY(rc, out, room_for_layer(ix, (kv_elem)ix->element, scratch, err));
-    KV_TRY(rc, out, kv_cuda_enter(c, err));
-    KV_TRY(rc, out, kv_cuda_run_gather(&c->on, ix, im->data, NULL, layer, scratch->data, err));
-    rc = decode_dense(c, ix, (kv_elem)ix->element, scratch, weight_seed, model_layer, out, err);
-out:
-    return rc;
+    const kv_window all = {0, ix->tokens};
+    const kv_rc rc = kv_cuda_gather(d, ix, im, NULL, layer, &all, scratch, err);
+    return rc == KV_OK ? kv_cuda_decode_dense(d, ix, ix->element, scratch, weight_seed, model_layer, out, err) : rc;
 }
 
 kv_rc kv_cuda_decode_reference(kv_device *d, const kv_index *ix, const kv_payload *p, uint64_t weight_seed,
                                int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
 {
-    kv_cuda *c = (kv_cuda *)(void *)d;
-    kv_rc rc;
-    KV_TRY(rc, out, room_for_layer(ix, (kv_elem)p->element, scratch, err));
-    KV_TRY(rc, out, kv_cuda_enter(c, err));
-    KV_TRY(rc, out, kv_cuda_run_gather(&c->on, ix, NULL, p, 0, scratch->data, err));
-    rc = decode_dense(c, ix, (kv_elem)p->element, scratch, weight_seed, model_layer, out, err);
-out:
-    return rc;
+    const kv_window all = {0, ix->tokens};
+    const kv_rc rc = kv_cuda_gather(d, ix, NULL, p, 0, &all, scratch, err);
+    return rc == KV_OK ? kv_cuda_decode_dense(d, ix, p->element, scratch, weight_seed, model_layer, out, err) : rc;
 }

@@ -32,9 +32,10 @@ typedef struct {
 
 kv_rc kv_cuda_run_build(const kv_cuda_on *on, unsigned char *data, const kv_index *ix, const kv_payload *p, int32_t via,
                         uint32_t pad, kv_err *err);
-/* One layer in canonical order to out: through layout ix from data, or, where data is NULL, payload p itself. */
+/* A window of one layer to its places in the dense layer at out: through layout ix from data, or, where data is NULL,
+ * payload p itself. */
 kv_rc kv_cuda_run_gather(const kv_cuda_on *on, const kv_index *ix, const unsigned char *data, const kv_payload *p,
-                         int64_t layer, unsigned char *out, kv_err *err);
+                         int64_t layer, const kv_window *w, unsigned char *out, kv_err *err);
 
 /* ---- kv_cuda_translate.cu --------------------------------------------------------------- */
 

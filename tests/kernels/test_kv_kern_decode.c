@@ -162,6 +162,56 @@ static void decode__shows_one_flipped_element_and_no_padding(void **state)
     d->ops->close(d);
 }
 
+/* A layer whose tokens come a window at a time, each bound and built by itself, in any order: the decode of the whole. The
+ * windows begin where every token block does. */
+static void decode_dense__is_the_same_from_windows_in_any_order(void **state)
+{
+    (void)state;
+    kv_device *d = kvt_cpu();
+    uint64_t r = 67;
+    int64_t windows = 0;
+    for (int i = 0; i < 300; i++) {
+        const kv_store store = (kv_store)(i % 3);
+        kv_geometry g = kvt_random_geometry(&r, store == KV_STORE_LATENT, store != KV_STORE_SEPARATE);
+        kvt_desc desc = kvt_random_desc_same(&r, &g, store);
+        if (store != KV_STORE_LATENT && kvt_one_in(&r, 3)) kvt_shard(&r, &g, &desc, NULL);
+        char text[KVT_TEXT];
+        kvt_desc_text(&desc, "d", text);
+        kv_layout *l = kvt_layout(text);
+        leg x = leg_new(d, l, &g, g.layers);
+        const int64_t layer = kvt_below(&r, g.layers), step = x.ix.block * (1 + kvt_below(&r, 3));
+        const int64_t count = g.tokens > 0 ? (g.tokens + step - 1) / step : 1;
+        kv_err err = {0};
+        for (int turn = 0; turn < 2; turn++) { /* through the layout, then the canonical tensor itself */
+            const kv_decode_result want = decode(&x, layer);
+            kv_decode_result got;
+            memset(kv_image_host_view(x.scratch), 0xEE, (size_t)(4 * x.ix.elements));
+            for (int64_t n = 0; n < count; n++) {
+                const kv_window w = {(turn == 0 ? n : count - 1 - n) * step, g.tokens};
+                kv_geometry part = g;
+                part.tokens = g.tokens - w.first < step ? g.tokens - w.first : step;
+                leg y = leg_new(d, l, &part, g.layers);
+                y.p = x.p;
+                y.p.first_token = w.first;
+                kvt_ok(d->ops->build(d, y.im, &y.ix, &y.p, y.ix.element, 0x7F, &err), &err);
+                y.p.first_layer = layer;
+                kvt_ok(d->ops->gather(d, &y.ix, turn == 0 ? y.im : NULL, &y.p, layer, &w, x.scratch, &err), &err);
+                leg_free(&y);
+                windows++;
+            }
+            kvt_ok(d->ops->decode_dense(d, &x.ix, x.ix.element, x.scratch, 9, layer, &got, &err), &err);
+            assert_same(&got, &want, text);
+        }
+        const kv_window outside = {1, g.tokens};
+        kvt_refused(d->ops->gather(d, &x.ix, x.im, NULL, 0, &outside, x.scratch, &err), KV_EBUG, &err, text,
+                    KVT_SAYS("window"));
+        leg_free(&x);
+        kv_layout_free(l);
+    }
+    if (windows < 1000) fail_msg("%" PRId64 " windows", windows);
+    d->ops->close(d);
+}
+
 static void decode__works_on_an_empty_cache(void **state)
 {
     (void)state;
@@ -210,6 +260,7 @@ int main(void)
         cmocka_unit_test(decode__is_the_same_through_every_layout),
         cmocka_unit_test(decode__tells_layers_and_heads_apart),
         cmocka_unit_test(decode__shows_one_flipped_element_and_no_padding),
+        cmocka_unit_test(decode_dense__is_the_same_from_windows_in_any_order),
         cmocka_unit_test(decode__works_on_an_empty_cache),
         cmocka_unit_test(decode__refuses_scratch_that_is_too_small_and_survives_failed_allocations),
     };

@@ -37,7 +37,8 @@ static void payload__keeps_its_golden_values(void **state)
                          golden[i].want);
 }
 
-/* The whole model, one rank's shard of one layer, and a unit of some layers: one element, one pattern. */
+/* The whole model, one rank's shard of one layer, a unit of some layers, and a window of tokens: one element, one
+ * pattern. */
 static void payload__is_the_same_from_any_split(void **state)
 {
     (void)state;
@@ -45,11 +46,12 @@ static void payload__is_the_same_from_any_split(void **state)
     for (int32_t kind = 0; kind <= KV_PAYLOAD_SWEEP + 3; kind++)
         for (int64_t layer = 0; layer < 4; layer++)
             for (int64_t head = 0; head < 6; head++) {
-                kv_payload a = whole, shard = whole, unit = whole;
-                a.kind = shard.kind = unit.kind = kind;
+                kv_payload a = whole, shard = whole, unit = whole, window = whole;
+                a.kind = shard.kind = unit.kind = window.kind = kind;
                 shard.first_head = head / 2 * 2;
                 shard.first_layer = layer;
                 unit.first_layer = layer / 2 * 2;
+                window.first_token = head;
                 for (int64_t kv = 0; kv < 2; kv++)
                     for (int64_t token = 0; token < 7; token++)
                         for (int64_t lane = 0; lane < whole.lanes[kv]; lane++) {
@@ -58,6 +60,8 @@ static void payload__is_the_same_from_any_split(void **state)
                             const kv_coord u = {layer - unit.first_layer, kv, token, head, lane};
                             assert_int_equal(kv_payload_bits(&a, &c), kv_payload_bits(&shard, &s));
                             assert_int_equal(kv_payload_bits(&a, &c), kv_payload_bits(&unit, &u));
+                            const kv_coord w = {layer, kv, token - window.first_token, head, lane};
+                            if (w.token >= 0) assert_int_equal(kv_payload_bits(&a, &c), kv_payload_bits(&window, &w));
                         }
             }
 }

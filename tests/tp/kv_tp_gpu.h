@@ -153,6 +153,18 @@ static inline kv_rc kvt_gpu_reference(kv_device *d, const kv_index *ix, const kv
     KVT_WITH(scratch, scratch, decode_reference(KVT_CPU(d), ix, p, seed, model_layer, scratch, out, err));
 }
 
+static inline kv_rc kvt_gpu_gather(kv_device *d, const kv_index *ix, const kv_image *im, const kv_payload *p,
+                                   int64_t layer, const kv_window *w, kv_image *dense, kv_err *err)
+{
+    KVT_WITH(im != NULL ? im : dense, dense, gather(KVT_CPU(d), ix, im, p, layer, w, dense, err));
+}
+
+static inline kv_rc kvt_gpu_dense(kv_device *d, const kv_index *ix, int32_t element, const kv_image *dense,
+                                  uint64_t seed, int64_t model_layer, kv_decode_result *out, kv_err *err)
+{
+    KVT_WITH(dense, dense, decode_dense(KVT_CPU(d), ix, element, dense, seed, model_layer, out, err));
+}
+
 static inline kv_rc kvt_gpu_copy(kv_device *d, const kv_image *src, kv_image *dst, kv_err *err)
 {
     KVT_WITH(src, dst, copy(KVT_CPU(d), src, dst, err));
@@ -183,6 +195,8 @@ static const kv_device_ops kvt_gpu_ops = {.kind = "tagged",
                                           .diffset_add = kvt_gpu_diffset_add,
                                           .diffset_take = kvt_gpu_diffset_take,
                                           .drift = kvt_gpu_drift,
+                                          .gather = kvt_gpu_gather,
+                                          .decode_dense = kvt_gpu_dense,
                                           .decode = kvt_gpu_decode,
                                           .decode_reference = kvt_gpu_reference,
                                           .copy = kvt_gpu_copy,

@@ -236,6 +236,49 @@ static void decode_both(kvt_two *d, const kv_layout *l, const kv_geometry *g, in
     kvt_images_free(d, &im);
 }
 
+/* A window of the layer: its elements at their places, and nothing else of the dense layer written. */
+static void gather_both(kvt_two *d, const kv_layout *l, const kv_geometry *g, const kv_window *w, bool image,
+                        const char *what)
+{
+    kv_geometry part = *g;
+    part.tokens = g->tokens - w->first < part.tokens / 2 ? g->tokens - w->first : part.tokens / 2;
+    const kv_index whole = kvt_bind(l, g, 1), ix = kvt_bind(l, &part, 1);
+    kvt_pair im = kvt_images(d, &ix, 1), dense = {.bytes = 4 * whole.elements};
+    kv_payload load = kvt_payload(g, &ix, KV_PAYLOAD_BITS, 1);
+    kv_err err = {0};
+    load.first_token = w->first;
+    kvt_ok(d->cpu->ops->image_new(d->cpu, dense.bytes, &dense.cpu, &err), &err);
+    kvt_ok(d->gpu->ops->image_new(d->gpu, dense.bytes, &dense.gpu, &err), &err);
+    kvt_ok(d->cpu->ops->poison(d->cpu, dense.cpu, dense.bytes, 5, &err), &err);
+    kvt_ok(d->gpu->ops->poison(d->gpu, dense.gpu, dense.bytes, 5, &err), &err);
+    kvt_both_build(d, &im, &ix, &load, ix.element, 0x7F);
+    kvt_same_images(d, &im, &ix, what);
+    kvt_ok(d->cpu->ops->gather(d->cpu, &ix, image ? im.cpu : NULL, &load, 0, w, dense.cpu, &err), &err);
+    kvt_ok(d->gpu->ops->gather(d->gpu, &ix, image ? im.gpu : NULL, &load, 0, w, dense.gpu, &err), &err);
+    kvt_same_images(d, &dense, &whole, what);
+    kvt_images_free(d, &dense);
+    kvt_images_free(d, &im);
+}
+
+static void gather__puts_a_window_where_the_cpu_does(void **state)
+{
+    (void)state;
+    uint64_t r = 63;
+    kvt_two d = kvt_devices(1);
+    for (int i = 0; i < 120; i++) {
+        const kv_store store = (kv_store)(i % 3);
+        const kv_geometry g = kvt_random_geometry(&r, store == KV_STORE_LATENT, store != KV_STORE_SEPARATE);
+        const kvt_desc desc = kvt_random_desc_same(&r, &g, store);
+        const kv_window w = {kvt_below(&r, g.tokens + 1), g.tokens};
+        char text[KVT_TEXT];
+        kvt_desc_text(&desc, "d", text);
+        kv_layout *l = kvt_layout(text);
+        gather_both(&d, l, &g, &w, kvt_one_in(&r, 2), text);
+        kv_layout_free(l);
+    }
+    kvt_close(&d);
+}
+
 static void decode__gives_the_bits_of_the_cpu(void **state)
 {
     (void)state;
@@ -276,6 +319,7 @@ int main(void)
         cmocka_unit_test(probe__sees_a_map_that_is_no_bijection),
         cmocka_unit_test(compare_and_diffset__find_what_the_cpu_finds),
         cmocka_unit_test(drift__measures_what_the_cpu_measures),
+        cmocka_unit_test(gather__puts_a_window_where_the_cpu_does),
         cmocka_unit_test(decode__gives_the_bits_of_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
