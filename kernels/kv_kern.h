@@ -14,6 +14,8 @@
 #define KV_GUARD_BYTES 64
 #define KV_DECODE_STEPS 8
 #define KV_VOCABULARY 64
+#define KV_WAVES 2       /* that may be under way */
+#define KV_WAVE_CELLS 64 /* at most in one */
 
 typedef struct kv_device kv_device;
 typedef struct kv_image kv_image;
@@ -137,6 +139,18 @@ typedef struct {
      * failed. Every operation with a result does the same first. */
     kv_rc (*finish)(kv_device *d, kv_err *err);
     void (*close)(kv_device *d);
+
+    /* Waves, NULL where a device gives every result at once. A wave is some cells whose operations are queued together: in
+     * their order within a cell, in none between cells, and what gives a result gives it late, for *out is set by wave_wait;
+     * until then it, the images and the sets must live. With one cell operations go to the device as they come, with several
+     * when the wave is sent, those that are alike in one launch. Not for `read`, `write`, `finish`, `copy` and the codec.
+     * wave_open: 0 <= wave < KV_WAVES, not under way; 1 <= cells <= KV_WAVE_CELLS. */
+    kv_rc (*wave_open)(kv_device *d, int32_t wave, int32_t cells, kv_err *err);
+    /* What follows belongs to that cell; with wave -1 to none, and its results come at once. */
+    void (*wave_cell)(kv_device *d, int32_t wave, int32_t cell);
+    kv_rc (*wave_send)(kv_device *d, int32_t wave, kv_err *err);
+    /* Ends the wave. KV_OK: all its results are set. An error, also one of an operation before, means that none is. */
+    kv_rc (*wave_wait)(kv_device *d, int32_t wave, kv_err *err);
 
     const kv_codec_ops *codec; /* batches of the lossy codec */
 } kv_device_ops;

@@ -13,6 +13,7 @@ struct kv_codec_batch {
     kv_codec_batch_sizes z;
     kv_cuda_codec at; /* pointers of the device */
     unsigned char *block;
+    int64_t bytes;
 };
 
 /* ---- memory ----------------------------------------------------------------------------- */
@@ -64,10 +65,8 @@ out:
 
 static void destroy(kv_device *d, kv_codec_batch *b)
 {
-    kv_err none = {0};
     if (b == NULL) return;
-    if (kv_cuda_enter((kv_cuda *)(void *)d, &none) == KV_OK && cudaFree(b->block) != cudaSuccess)
-        (void)cudaGetLastError(); /* of earlier work: whoever asks for a result is told */
+    kv_cuda_give((kv_cuda *)(void *)d, b->block, b->bytes);
     kv_free(b);
 }
 
@@ -99,7 +98,8 @@ static kv_rc create(kv_device *d, const kv_codec_batch_shape *s, kv_codec_batch 
     if (b == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for the record of a batch");
     b->shape = *s;
     b->z = z;
-    rc = kv_cuda_take(c, lay_out(b), "a batch of the codec", &block, err);
+    b->bytes = lay_out(b);
+    rc = kv_cuda_take(c, b->bytes, "a batch of the codec", &block, err);
     if (rc != KV_OK) {
         kv_free(b);
         goto out;

@@ -17,8 +17,7 @@ typedef struct {
  * One thread makes 16 bytes at a time: it seeks the walk there and goes on by carries. 1-D grid of 256 threads, any
  * number of blocks, no shared memory. Twin: kv_cpu_build. Bit-exact. */
 template <int ES>
-static __global__ void __launch_bounds__(KV_CUDA_THREADS)
-    build(unsigned char *data, const __grid_constant__ kv_index ix, const __grid_constant__ build_args a)
+static __device__ __forceinline__ void build_all(unsigned char *data, const kv_index &ix, const build_args &a)
 {
     const int positions = 16 / ES;
     const int64_t pieces = (ix.native + positions - 1) / positions;
@@ -50,6 +49,29 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS)
     }
 }
 
+template <int ES>
+static __global__ void __launch_bounds__(KV_CUDA_THREADS)
+    build(unsigned char *data, const __grid_constant__ kv_index ix, const __grid_constant__ build_args a)
+{
+    build_all<ES>(data, ix, a);
+}
+
+typedef struct {
+    unsigned char *data;
+    kv_index ix;
+    build_args a;
+} build_entry;
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) build_many(const build_entry *entries)
+{
+    const build_entry &x = entries[blockIdx.y];
+    switch (kv_elem_bytes((kv_elem)x.ix.element)) {
+    case 1: build_all<1>(x.data, x.ix, x.a); break;
+    case 2: build_all<2>(x.data, x.ix, x.a); break;
+    default: build_all<4>(x.data, x.ix, x.a); break;
+    }
+}
+
 extern "C" kv_rc kv_cuda_run_build(const kv_cuda_on *on, unsigned char *data, const kv_index *ix, const kv_payload *p,
                                    int32_t via, uint32_t pad, kv_err *err)
 {
@@ -62,6 +84,10 @@ extern "C" kv_rc kv_cuda_run_build(const kv_cuda_on *on, unsigned char *data, co
     for (int kv = 0; kv < 2; kv++) a.half[kv] = kv_payload_half_of(p->seed, p->kind, p->element, kv);
     a.via = via;
     a.pad = pad;
+    if (on->list != NULL) {
+        const build_entry x = {data, *ix, a};
+        return KV_CUDA_NOTE(on, KV_CUDA_BUILD, blocks, x, err);
+    }
     if (es == 1)
         KV_CUDA_LAUNCH(build<1>, blocks, KV_CUDA_THREADS, 0, on->stream, data, *ix, a);
     else if (es == 2)
@@ -77,20 +103,37 @@ out:
  *   data  the image (layout ix), or NULL: the elements are made from the payload
  *   out   K [T][H][D], V [T][H][Dv] of the whole layer, elements of type e, device; shift: kv_dense_shift of K and V
  * One thread an element. Twin: gather_window in kv_kern_decode.c. Bit-exact. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS)
-    gather(const __grid_constant__ kv_index ix, const unsigned char *data, const __grid_constant__ build_args a,
-           kv_elem e, int64_t layer, int64_t elements, int64_t shift_k, int64_t shift_v, unsigned char *out)
+typedef struct {
+    kv_index ix;
+    const unsigned char *data;
+    build_args a;
+    kv_elem e;
+    int64_t layer, elements, shift_k, shift_v;
+    unsigned char *out;
+} gather_entry;
+
+static __device__ __forceinline__ void gather_all(const gather_entry &x)
 {
-    for (int64_t n = kv_cuda_first(); n < elements; n += kv_cuda_step()) {
-        kv_coord c = kv_index_place(&ix, n);
+    for (int64_t n = kv_cuda_first(); n < x.elements; n += kv_cuda_step()) {
+        kv_coord c = kv_index_place(&x.ix, n);
         uint32_t bits;
-        c.layer = layer;
-        if (data != NULL)
-            bits = kv_cuda_load(e, data, kv_index_forward(&ix, &c));
+        c.layer = x.layer;
+        if (x.data != NULL)
+            bits = kv_cuda_load(x.e, x.data, kv_index_forward(&x.ix, &c));
         else
-            bits = kv_payload_half_bits(&a.half[c.kv], (uint64_t)kv_payload_number(&a.p, &c));
-        kv_cuda_store(e, out, n + (c.kv == 0 ? shift_k : shift_v), bits);
+            bits = kv_payload_half_bits(&x.a.half[c.kv], (uint64_t)kv_payload_number(&x.a.p, &c));
+        kv_cuda_store(x.e, x.out, n + (c.kv == 0 ? x.shift_k : x.shift_v), bits);
     }
+}
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) gather(const __grid_constant__ gather_entry x)
+{
+    gather_all(x);
+}
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) gather_many(const gather_entry *entries)
+{
+    gather_all(entries[blockIdx.y]);
 }
 
 extern "C" kv_rc kv_cuda_run_gather(const kv_cuda_on *on, const kv_index *ix, const unsigned char *data,
@@ -99,16 +142,28 @@ extern "C" kv_rc kv_cuda_run_gather(const kv_cuda_on *on, const kv_index *ix, co
 {
     const int64_t elements = ix->tokens * ix->heads * (ix->lanes[0] + ix->lanes[1]);
     const kv_elem e = (kv_elem)(data != NULL ? ix->element : p->element);
-    build_args a = {};
+    gather_entry x = {*ix, data, {}, e, layer, elements, kv_dense_shift(ix, w, 0), kv_dense_shift(ix, w, 1), out};
     kv_rc rc = KV_OK;
     if (elements == 0) return KV_OK;
     if (data == NULL) {
-        a.p = *p;
-        for (int kv = 0; kv < 2; kv++) a.half[kv] = kv_payload_half_of(p->seed, p->kind, p->element, kv);
+        x.a.p = *p;
+        for (int kv = 0; kv < 2; kv++) x.a.half[kv] = kv_payload_half_of(p->seed, p->kind, p->element, kv);
     }
-    KV_CUDA_LAUNCH(gather, kv_cuda_blocks(on, elements), KV_CUDA_THREADS, 0, on->stream, *ix, data, a, e, layer,
-                   elements, kv_dense_shift(ix, w, 0), kv_dense_shift(ix, w, 1), out);
+    if (on->list != NULL) return KV_CUDA_NOTE(on, KV_CUDA_GATHER, kv_cuda_blocks(on, elements), x, err);
+    KV_CUDA_LAUNCH(gather, kv_cuda_blocks(on, elements), KV_CUDA_THREADS, 0, on->stream, x);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
+out:
+    return rc;
+}
+
+extern "C" kv_rc kv_cuda_many_build(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
+                                    unsigned blocks, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    if (kernel == KV_CUDA_BUILD)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, build_many, build_entry, entries, n, blocks);
+    else
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, gather_many, gather_entry, entries, n, blocks);
 out:
     return rc;
 }

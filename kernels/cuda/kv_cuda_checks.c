@@ -4,7 +4,6 @@
 
 #include "kernels/cuda/kv_cuda_check.h"
 #include "kernels/cuda/kv_cuda_device.h"
-#include "kernels/kv_kern_drift.h"
 #include "kernels/kv_kern_token.h"
 
 struct kv_diffset {
@@ -12,46 +11,32 @@ struct kv_diffset {
     unsigned char *bits; /* on the device, one for each position */
 };
 
-/* Empties the result on the device. */
-static kv_rc begin(const kv_cuda *c, kv_err *err)
+kv_rc kv_cuda_guards(kv_device *d, const kv_image *im, kv_guards_result *out, kv_err *err)
 {
+    kv_cuda *c = (kv_cuda *)(void *)d;
+    kv_cuda_late late = {.kind = KV_CUDA_LATE_GUARDS, .out = out};
+    unsigned char *at;
     kv_rc rc;
     KV_TRY(rc, out, kv_cuda_enter(c, err));
-    KV_CUDA_TRY(rc, err, out, cudaMemsetAsync(&c->result->checks, 0, sizeof c->result->checks, c->on.stream));
+    KV_TRY(rc, out, kv_cuda_result_room(c, late.kind, &at, err));
+    KV_TRY(rc, out, kv_cuda_run_guards(&c->on, im->data, im->bytes, (kv_cuda_result *)(void *)at, err));
+    late.at = at;
+    rc = kv_cuda_result_queued(c, &late, err);
 out:
     return rc;
-}
-
-/* Fetches what the kernels found. */
-static kv_rc fetch(const kv_cuda *c, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    KV_CUDA_TRY(rc, err, out,
-                cudaMemcpyAsync(&c->back->checks, &c->result->checks, sizeof c->back->checks, cudaMemcpyDeviceToHost,
-                                c->on.stream));
-    rc = kv_cuda_wait(c, err);
-out:
-    return rc;
-}
-
-static int64_t first_of(const kv_cuda_result *r, int64_t native)
-{
-    return r->first == 0 ? -1 : native - (int64_t)r->first;
 }
 
 kv_rc kv_cuda_probe(kv_device *d, const kv_index *ix, kv_probe_result *out, kv_err *err)
 {
-    const kv_cuda *c = (kv_cuda *)(void *)d;
-    const kv_cuda_result *r = &c->back->checks;
+    kv_cuda *c = (kv_cuda *)(void *)d;
+    kv_cuda_late late = {.kind = KV_CUDA_LATE_PROBE, .native = ix->native, .out = out};
+    unsigned char *at;
     kv_rc rc;
-    KV_TRY(rc, out, begin(c, err));
-    KV_TRY(rc, out, kv_cuda_run_probe(&c->on, ix, &c->result->checks, err));
-    KV_TRY(rc, out, fetch(c, err));
-    *out = (kv_probe_result){.checked = (int64_t)r->checked,
-                             .padding = (int64_t)r->padding,
-                             .bad = (int64_t)r->bad,
-                             .first_bad = first_of(r, ix->native),
-                             .elements_hit = (int64_t)r->hit};
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    KV_TRY(rc, out, kv_cuda_result_room(c, late.kind, &at, err));
+    KV_TRY(rc, out, kv_cuda_run_probe(&c->on, ix, (kv_cuda_result *)(void *)at, err));
+    late.at = at;
+    rc = kv_cuda_result_queued(c, &late, err);
 out:
     return rc;
 }
@@ -67,17 +52,18 @@ static kv_rc same_size(const kv_index *ix, const kv_image *got, const kv_image *
 kv_rc kv_cuda_compare(kv_device *d, const kv_index *ix, const kv_image *got, const kv_image *want,
                       kv_compare_result *out, kv_err *err)
 {
-    const kv_cuda *c = (kv_cuda *)(void *)d;
-    const kv_cuda_result *r = &c->back->checks;
+    kv_cuda *c = (kv_cuda *)(void *)d;
+    kv_cuda_late late = {.kind = KV_CUDA_LATE_COMPARE, .native = ix->native, .out = out};
+    unsigned char *at;
     kv_rc rc;
     KV_TRY(rc, out, same_size(ix, got, want, err));
-    KV_TRY(rc, out, begin(c, err));
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    KV_TRY(rc, out, kv_cuda_result_room(c, late.kind, &at, err));
     KV_TRY(rc, out,
            kv_cuda_run_compare(&c->on, ix->native, kv_elem_bytes((kv_elem)ix->element), got->data, want->data,
-                               &c->result->checks, err));
-    KV_TRY(rc, out, fetch(c, err));
-    *out = (kv_compare_result){
-        .differing = (int64_t)r->bad, .first = first_of(r, ix->native), .got = r->got, .want = r->want};
+                               (kv_cuda_result *)(void *)at, err));
+    late.at = at;
+    rc = kv_cuda_result_queued(c, &late, err);
 out:
     return rc;
 }
@@ -101,7 +87,7 @@ kv_rc kv_cuda_diffset_new(kv_device *d, const kv_index *ix, kv_diffset **out, kv
     *out = s;
     goto out;
 out_take:
-    if (cudaFree(bits) != cudaSuccess) (void)cudaGetLastError();
+    kv_cuda_give(c, bits, bytes);
 out_free:
     kv_free(s);
 out:
@@ -110,10 +96,8 @@ out:
 
 void kv_cuda_diffset_free(kv_device *d, kv_diffset *s)
 {
-    kv_err none = {0};
     if (s == NULL) return;
-    if (kv_cuda_enter((kv_cuda *)(void *)d, &none) == KV_OK && cudaFree(s->bits) != cudaSuccess)
-        (void)cudaGetLastError();
+    kv_cuda_give((kv_cuda *)(void *)d, s->bits, s->ix.native / 8 + 1);
     kv_free(s);
 }
 
@@ -131,14 +115,15 @@ out:
 
 kv_rc kv_cuda_diffset_take(kv_device *d, kv_diffset *s, kv_diffset_result *out, kv_err *err)
 {
-    const kv_cuda *c = (kv_cuda *)(void *)d;
-    const kv_cuda_result *r = &c->back->checks;
+    kv_cuda *c = (kv_cuda *)(void *)d;
+    kv_cuda_late late = {.kind = KV_CUDA_LATE_DIFFSET, .native = s->ix.native, .out = out};
+    unsigned char *at;
     kv_rc rc;
-    KV_TRY(rc, out, begin(c, err));
-    KV_TRY(rc, out, kv_cuda_run_diff_take(&c->on, &s->ix, s->bits, &c->result->checks, err));
-    KV_TRY(rc, out, fetch(c, err));
-    *out = (kv_diffset_result){
-        .differing = (int64_t)r->bad, .outside_padding = (int64_t)r->hit, .first_outside = first_of(r, s->ix.native)};
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    KV_TRY(rc, out, kv_cuda_result_room(c, late.kind, &at, err));
+    KV_TRY(rc, out, kv_cuda_run_diff_take(&c->on, &s->ix, s->bits, (kv_cuda_result *)(void *)at, err));
+    late.at = at;
+    rc = kv_cuda_result_queued(c, &late, err);
 out:
     return rc;
 }
@@ -146,43 +131,20 @@ out:
 kv_rc kv_cuda_drift(kv_device *d, const kv_index *s, const kv_image *src, const kv_index *t, const kv_image *dst,
                     kv_drift_result *out, kv_err *err)
 {
-    const kv_cuda *c = (kv_cuda *)(void *)d;
-    const kv_cuda_result *r = &c->back->checks;
-    kv_drift found = {1, 1, 0};
+    kv_cuda *c = (kv_cuda *)(void *)d;
+    kv_cuda_late late = {.kind = KV_CUDA_LATE_DRIFT, .out = out};
+    unsigned char *at;
     kv_rc rc;
-    KV_TRY(rc, out, begin(c, err));
-    KV_TRY(rc, out, kv_cuda_run_drift(&c->on, s, src->data, t, dst->data, &c->result->checks, err));
-    KV_TRY(rc, out, fetch(c, err));
-    found.preserved = !r->not_preserved;
-    found.finite = !r->not_finite;
-    memcpy(&found.worst, &r->worst, sizeof found.worst);
-    *out = kv_drift_told(&found);
+    KV_TRY(rc, out, kv_cuda_enter(c, err));
+    KV_TRY(rc, out, kv_cuda_result_room(c, late.kind, &at, err));
+    KV_TRY(rc, out, kv_cuda_run_drift(&c->on, s, src->data, t, dst->data, (kv_cuda_result *)(void *)at, err));
+    late.at = at;
+    rc = kv_cuda_result_queued(c, &late, err);
 out:
     return rc;
 }
 
 /* ---- the token leg ---------------------------------------------------------------------- */
-
-/* Scratch of the token leg, at least that large; what it holds is lost. */
-static kv_rc room_for(kv_cuda *c, int64_t floats, kv_err *err)
-{
-    int64_t bytes = 0;
-    void *p = NULL;
-    kv_rc rc = KV_OK;
-    if (c->work_floats >= floats) return KV_OK;
-    if (!kv_mul_i64(floats, (int64_t)sizeof(float), &bytes))
-        return KV_FAIL(err, KV_ENOMEM, "token leg: %" PRId64 " floats of scratch", floats);
-    KV_TRY(rc, out, kv_cuda_wait(c, err));
-    c->work_floats = 0;
-    p = c->work;
-    c->work = NULL;
-    KV_CUDA_TRY(rc, err, out, cudaFree(p));
-    KV_TRY(rc, out, kv_cuda_take(c, bytes, "the token leg's scratch", &p, err));
-    c->work = p;
-    c->work_floats = floats;
-out:
-    return rc;
-}
 
 static kv_rc room_for_layer(const kv_index *ix, const kv_window *w, kv_elem e, const kv_image *dense, kv_err *err)
 {
@@ -220,8 +182,9 @@ kv_rc kv_cuda_decode_dense(kv_device *d, const kv_index *ix, int32_t element, co
                         .element = element,
                         .seed = weight_seed,
                         .model_layer = model_layer,
-                        .k = dense->data,
-                        .out = &c->result->decode};
+                        .k = dense->data};
+    kv_cuda_late late = {.kind = KV_CUDA_LATE_DECODE, .out = out};
+    unsigned char *at;
     int64_t floats;
     kv_rc rc;
     /* a latent row is its own value */
@@ -230,14 +193,12 @@ kv_rc kv_cuda_decode_dense(kv_device *d, const kv_index *ix, int32_t element, co
     KV_TRY(rc, out, kv_token_check(model_layer, x.heads, x.dim_k, x.dim_v, err));
     if (!kv_cuda_token_floats(&x, &floats))
         return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for %" PRId64 " tokens", x.tokens);
-    KV_TRY(rc, out, room_for(c, floats, err));
-    x.work = c->work;
+    KV_TRY(rc, out, kv_cuda_scratch(c, floats, &x.work, err));
+    KV_TRY(rc, out, kv_cuda_result_room(c, late.kind, &at, err));
+    x.out = (kv_decode_result *)(void *)at;
     KV_TRY(rc, out, kv_cuda_run_decode(&c->on, &x, err));
-    KV_CUDA_TRY(rc, err, out,
-                cudaMemcpyAsync(&c->back->decode, &c->result->decode, sizeof c->back->decode, cudaMemcpyDeviceToHost,
-                                c->on.stream));
-    KV_TRY(rc, out, kv_cuda_wait(c, err));
-    *out = c->back->decode;
+    late.at = at;
+    rc = kv_cuda_result_queued(c, &late, err);
 out:
     return rc;
 }

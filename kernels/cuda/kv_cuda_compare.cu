@@ -40,8 +40,8 @@ static __device__ unsigned differing_in(const unsigned char *got, const unsigned
  *   got, want [positions] elements of ES bytes, device, 16-byte aligned;  r  device, zeroed before
  * Four pieces of 16 bytes are in flight in each thread. Twin: kv_cpu_compare. Bit-exact. */
 template <int ES>
-static __global__ void __launch_bounds__(KV_CUDA_THREADS)
-    compare(int64_t positions, const unsigned char *got, const unsigned char *want, kv_cuda_result *r)
+static __device__ __forceinline__ void compare_all(int64_t positions, const unsigned char *got,
+                                                   const unsigned char *want, kv_cuda_result *r)
 {
     const int64_t pieces = (positions + 16 / ES - 1) / (16 / ES), whole = positions / (16 / ES), step = kv_cuda_step();
     unsigned long long differing = 0, first = 0;
@@ -74,13 +74,56 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS)
     atomicMax(&r->first, first);
 }
 
+template <int ES>
+static __global__ void __launch_bounds__(KV_CUDA_THREADS)
+    compare(int64_t positions, const unsigned char *got, const unsigned char *want, kv_cuda_result *r)
+{
+    compare_all<ES>(positions, got, want, r);
+}
+
+/* Two images that are held against each other, for r or for bits. */
+typedef struct {
+    int64_t positions, element_bytes;
+    const unsigned char *got, *want;
+    kv_cuda_result *r;
+    unsigned char *bits;
+} compare_entry;
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) compare_many(const compare_entry *entries)
+{
+    const compare_entry &x = entries[blockIdx.y];
+    switch (x.element_bytes) {
+    case 1: compare_all<1>(x.positions, x.got, x.want, x.r); break;
+    case 2: compare_all<2>(x.positions, x.got, x.want, x.r); break;
+    default: compare_all<4>(x.positions, x.got, x.want, x.r); break;
+    }
+}
+
 /* What stands at the first difference. One thread. */
-static __global__ void compare_first(int64_t positions, kv_elem e, const unsigned char *got, const unsigned char *want,
-                                     kv_cuda_result *r)
+static __device__ __forceinline__ void look_at_first(int64_t positions, kv_elem e, const unsigned char *got,
+                                                     const unsigned char *want, kv_cuda_result *r)
 {
     if (r->bad == 0) return;
     r->got = kv_cuda_load(e, got, positions - (int64_t)r->first);
     r->want = kv_cuda_load(e, want, positions - (int64_t)r->first);
+}
+
+static __global__ void compare_first(int64_t positions, kv_elem e, const unsigned char *got, const unsigned char *want,
+                                     kv_cuda_result *r)
+{
+    look_at_first(positions, e, got, want, r);
+}
+
+/* An element type of that size: what is only looked at has no other. */
+static __host__ __device__ inline kv_elem elem_of(int64_t bytes)
+{
+    return bytes == 1 ? KV_ELEM_FP8_E4M3 : bytes == 2 ? KV_ELEM_F16 : KV_ELEM_F32;
+}
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) compare_first_many(const compare_entry *entries)
+{
+    const compare_entry &x = entries[blockIdx.y];
+    if (kv_cuda_first() == 0) look_at_first(x.positions, elem_of(x.element_bytes), x.got, x.want, x.r);
 }
 
 extern "C" kv_rc kv_cuda_run_compare(const kv_cuda_on *on, int64_t positions, int64_t element_bytes,
@@ -88,9 +131,14 @@ extern "C" kv_rc kv_cuda_run_compare(const kv_cuda_on *on, int64_t positions, in
                                      kv_err *err)
 {
     const unsigned blocks = kv_cuda_blocks(on, (positions * element_bytes + 63) / 64);
-    const kv_elem e = element_bytes == 1 ? KV_ELEM_FP8_E4M3 : element_bytes == 2 ? KV_ELEM_F16 : KV_ELEM_F32;
+    const kv_elem e = elem_of(element_bytes);
     kv_rc rc = KV_OK;
     if (positions == 0) return KV_OK;
+    if (on->list != NULL) {
+        const compare_entry x = {positions, element_bytes, got, want, r, NULL};
+        rc = KV_CUDA_NOTE(on, KV_CUDA_COMPARE, blocks, x, err);
+        return rc == KV_OK ? KV_CUDA_NOTE(on, KV_CUDA_FIRST, 1, x, err) : rc;
+    }
     if (element_bytes == 1)
         KV_CUDA_LAUNCH(compare<1>, blocks, KV_CUDA_THREADS, 0, on->stream, positions, got, want, r);
     else if (element_bytes == 2)
@@ -108,8 +156,8 @@ out:
 
 /* diff_add: sets the bit of each position that differs. One thread owns one byte of bits, so 8 positions. */
 template <int ES>
-static __global__ void __launch_bounds__(KV_CUDA_THREADS)
-    diff_add(int64_t positions, const unsigned char *got, const unsigned char *want, unsigned char *bits)
+static __device__ __forceinline__ void diff_add_all(int64_t positions, const unsigned char *got,
+                                                    const unsigned char *want, unsigned char *bits)
 {
     for (int64_t byte = kv_cuda_first(); byte < (positions + 7) / 8; byte += kv_cuda_step()) {
         const int n = positions - byte * 8 < 8 ? (int)(positions - byte * 8) : 8;
@@ -129,6 +177,23 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS)
     }
 }
 
+template <int ES>
+static __global__ void __launch_bounds__(KV_CUDA_THREADS)
+    diff_add(int64_t positions, const unsigned char *got, const unsigned char *want, unsigned char *bits)
+{
+    diff_add_all<ES>(positions, got, want, bits);
+}
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) diff_add_many(const compare_entry *entries)
+{
+    const compare_entry &x = entries[blockIdx.y];
+    switch (x.element_bytes) {
+    case 1: diff_add_all<1>(x.positions, x.got, x.want, x.bits); break;
+    case 2: diff_add_all<2>(x.positions, x.got, x.want, x.bits); break;
+    default: diff_add_all<4>(x.positions, x.got, x.want, x.bits); break;
+    }
+}
+
 extern "C" kv_rc kv_cuda_run_diff_add(const kv_cuda_on *on, int64_t positions, int64_t element_bytes,
                                       const unsigned char *got, const unsigned char *want, unsigned char *bits,
                                       kv_err *err)
@@ -136,6 +201,10 @@ extern "C" kv_rc kv_cuda_run_diff_add(const kv_cuda_on *on, int64_t positions, i
     const unsigned blocks = kv_cuda_blocks(on, (positions + 7) / 8);
     kv_rc rc = KV_OK;
     if (positions == 0) return KV_OK;
+    if (on->list != NULL) {
+        const compare_entry x = {positions, element_bytes, got, want, NULL, bits};
+        return KV_CUDA_NOTE(on, KV_CUDA_DIFF_ADD, blocks, x, err);
+    }
     if (element_bytes == 1)
         KV_CUDA_LAUNCH(diff_add<1>, blocks, KV_CUDA_THREADS, 0, on->stream, positions, got, want, bits);
     else if (element_bytes == 2)
@@ -148,8 +217,7 @@ out:
 }
 
 /* diff_take: counts the set and empties it. Positions that hold an element are counted apart (hit, first). */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS)
-    diff_take(const __grid_constant__ kv_index ix, unsigned char *bits, kv_cuda_result *r)
+static __device__ __forceinline__ void diff_take_all(const kv_index &ix, unsigned char *bits, kv_cuda_result *r)
 {
     unsigned long long differing = 0, outside = 0, first = 0;
     for (int64_t byte = kv_cuda_first(); byte < (ix.native + 7) / 8; byte += kv_cuda_step()) {
@@ -175,12 +243,35 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS)
     atomicMax(&r->first, first);
 }
 
+static __global__ void __launch_bounds__(KV_CUDA_THREADS)
+    diff_take(const __grid_constant__ kv_index ix, unsigned char *bits, kv_cuda_result *r)
+{
+    diff_take_all(ix, bits, r);
+}
+
+typedef struct {
+    kv_index ix;
+    unsigned char *bits;
+    kv_cuda_result *r;
+} take_entry;
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) diff_take_many(const take_entry *entries)
+{
+    const take_entry &x = entries[blockIdx.y];
+    diff_take_all(x.ix, x.bits, x.r);
+}
+
 extern "C" kv_rc kv_cuda_run_diff_take(const kv_cuda_on *on, const kv_index *ix, unsigned char *bits, kv_cuda_result *r,
                                        kv_err *err)
 {
+    const unsigned blocks = kv_cuda_blocks(on, (ix->native + 7) / 8);
     kv_rc rc = KV_OK;
     if (ix->native == 0) return KV_OK;
-    KV_CUDA_LAUNCH(diff_take, kv_cuda_blocks(on, (ix->native + 7) / 8), KV_CUDA_THREADS, 0, on->stream, *ix, bits, r);
+    if (on->list != NULL) {
+        const take_entry x = {*ix, bits, r};
+        return KV_CUDA_NOTE(on, KV_CUDA_DIFF_TAKE, blocks, x, err);
+    }
+    KV_CUDA_LAUNCH(diff_take, blocks, KV_CUDA_THREADS, 0, on->stream, *ix, bits, r);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
 out:
     return rc;
@@ -190,9 +281,8 @@ out:
 
 /* drift: each element of the source image against its moved value. A largest is the same in any order, and doubles that
  * are not negative are ordered as their bits. Twin: kv_cpu_drift. Bit-exact. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS)
-    drift(const __grid_constant__ kv_index s, const unsigned char *src, const __grid_constant__ kv_index t,
-          const unsigned char *dst, kv_cuda_result *r)
+static __device__ __forceinline__ void drift_all(const kv_index &s, const unsigned char *src, const kv_index &t,
+                                                 const unsigned char *dst, kv_cuda_result *r)
 {
     const kv_elem from = (kv_elem)s.element, to = (kv_elem)t.element;
     kv_drift d = {1, 1, 0};
@@ -210,13 +300,54 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS)
     if (threadIdx.x % 32 == 0) atomicMax(&r->worst, worst);
 }
 
+static __global__ void __launch_bounds__(KV_CUDA_THREADS)
+    drift(const __grid_constant__ kv_index s, const unsigned char *src, const __grid_constant__ kv_index t,
+          const unsigned char *dst, kv_cuda_result *r)
+{
+    drift_all(s, src, t, dst, r);
+}
+
+typedef struct {
+    kv_index s, t;
+    const unsigned char *src, *dst;
+    kv_cuda_result *r;
+} drift_entry;
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) drift_many(const drift_entry *entries)
+{
+    const drift_entry &x = entries[blockIdx.y];
+    drift_all(x.s, x.src, x.t, x.dst, x.r);
+}
+
 extern "C" kv_rc kv_cuda_run_drift(const kv_cuda_on *on, const kv_index *s, const unsigned char *src, const kv_index *t,
                                    const unsigned char *dst, kv_cuda_result *r, kv_err *err)
 {
     kv_rc rc = KV_OK;
     if (s->native == 0) return KV_OK;
+    if (on->list != NULL) {
+        const drift_entry x = {*s, *t, src, dst, r};
+        return KV_CUDA_NOTE(on, KV_CUDA_DRIFT, kv_cuda_blocks(on, s->native), x, err);
+    }
     KV_CUDA_LAUNCH(drift, kv_cuda_blocks(on, s->native), KV_CUDA_THREADS, 0, on->stream, *s, src, *t, dst, r);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
+out:
+    return rc;
+}
+
+extern "C" kv_rc kv_cuda_many_compare(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
+                                      unsigned blocks, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    if (kernel == KV_CUDA_COMPARE)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, compare_many, compare_entry, entries, n, blocks);
+    else if (kernel == KV_CUDA_FIRST)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, compare_first_many, compare_entry, entries, n, blocks);
+    else if (kernel == KV_CUDA_DIFF_ADD)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, diff_add_many, compare_entry, entries, n, blocks);
+    else if (kernel == KV_CUDA_DIFF_TAKE)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, diff_take_many, take_entry, entries, n, blocks);
+    else
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, drift_many, drift_entry, entries, n, blocks);
 out:
     return rc;
 }

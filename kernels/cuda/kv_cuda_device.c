@@ -10,6 +10,7 @@
 #ifndef KV_CUDA_KIND /* the emulated device's header calls itself otherwise */
 #define KV_CUDA_KIND "cuda"
 #endif
+#define KEPT_PART 4     /* of the GPU's memory: the most that is kept for later */
 #define ROOM_BEFORE 256 /* so that an image begins where cudaMalloc's memory may begin */
 
 /* ---- memory and order ------------------------------------------------------------------- */
@@ -25,13 +26,19 @@ out:
 kv_rc kv_cuda_take(const kv_cuda *c, int64_t bytes, const char *what, void **out, kv_err *err)
 {
     size_t free_bytes = 0, total = 0;
-    const cudaError_t e = cudaMalloc(out, (size_t)bytes);
+    const cudaError_t e = kv_cuda_pool_take(c->pool, bytes, out);
     if (e == cudaSuccess) return KV_OK;
     if (e != cudaErrorMemoryAllocation) return kv_cuda_failed(err, e, "cudaMalloc", __func__, __LINE__);
     (void)cudaGetLastError();
     if (cudaMemGetInfo(&free_bytes, &total) != cudaSuccess) (void)cudaGetLastError();
     return KV_FAIL(err, KV_ENOMEM, "GPU %s (%s): no room for %s of %" PRId64 " bytes: %zu of %zu bytes are free",
                    c->gpu.uuid, c->gpu.name, what, bytes, free_bytes, total);
+}
+
+void kv_cuda_give(const kv_cuda *c, void *p, int64_t bytes)
+{
+    kv_err none = {0};
+    if (kv_cuda_enter(c, &none) == KV_OK) kv_cuda_pool_give(c->pool, p, bytes);
 }
 
 kv_rc kv_cuda_wait(const kv_cuda *c, kv_err *err)
@@ -80,10 +87,8 @@ out:
 
 static void image_free(kv_device *d, kv_image *im)
 {
-    kv_err none = {0};
     if (im == NULL) return;
-    if (kv_cuda_enter((kv_cuda *)(void *)d, &none) == KV_OK && cudaFree(im->block) != cudaSuccess)
-        (void)cudaGetLastError(); /* of earlier work: whoever asks for a result is told */
+    kv_cuda_give((kv_cuda *)(void *)d, im->block, im->capacity + ROOM_BEFORE + KV_GUARD_BYTES);
     kv_free(im);
 }
 
@@ -95,31 +100,7 @@ static kv_rc poison(kv_device *d, kv_image *im, int64_t bytes, uint32_t round, k
         return KV_FAIL(err, KV_EBUG, "an image of %" PRId64 " bytes does not fit %" PRId64, bytes, im->capacity);
     KV_TRY(rc, out, kv_cuda_enter(c, err));
     im->bytes = bytes;
-    KV_CUDA_TRY(rc, err, out, cudaMemsetAsync(im->data - KV_GUARD_BYTES, KV_GUARD_FILL, KV_GUARD_BYTES, c->on.stream));
-    if (bytes > 0)
-        KV_CUDA_TRY(rc, err, out, cudaMemsetAsync(im->data, kv_image_poison(round), (size_t)bytes, c->on.stream));
-    KV_CUDA_TRY(rc, err, out, cudaMemsetAsync(im->data + bytes, KV_GUARD_FILL, KV_GUARD_BYTES, c->on.stream));
-out:
-    return rc;
-}
-
-static kv_rc guards(kv_device *d, const kv_image *im, kv_guards_result *out, kv_err *err)
-{
-    const kv_cuda *c = (kv_cuda *)(void *)d;
-    unsigned char(*guard)[KV_GUARD_BYTES] = c->back->guard;
-    kv_rc rc;
-    KV_TRY(rc, out, kv_cuda_enter(c, err));
-    KV_CUDA_TRY(
-        rc, err, out,
-        cudaMemcpyAsync(guard[0], im->data - KV_GUARD_BYTES, KV_GUARD_BYTES, cudaMemcpyDeviceToHost, c->on.stream));
-    KV_CUDA_TRY(rc, err, out,
-                cudaMemcpyAsync(guard[1], im->data + im->bytes, KV_GUARD_BYTES, cudaMemcpyDeviceToHost, c->on.stream));
-    KV_TRY(rc, out, kv_cuda_wait(c, err));
-    *out = (kv_guards_result){.after = -1};
-    for (int i = KV_GUARD_BYTES - 1; i >= 0; i--) {
-        if (guard[0][i] != KV_GUARD_FILL) out->before = KV_GUARD_BYTES - i;
-        if (guard[1][i] != KV_GUARD_FILL) out->after = i;
-    }
+    rc = kv_cuda_run_poison(&c->on, im->data, bytes, kv_image_poison(round), err);
 out:
     return rc;
 }
@@ -195,12 +176,17 @@ static void close_device(kv_device *d)
     kv_cuda *c = (kv_cuda *)(void *)d;
     kv_err none = {0};
     if (kv_cuda_enter(c, &none) == KV_OK) {
-        (void)cudaFree(c->work);
-        (void)cudaFree(c->result);
+        kv_cuda_waves_close(c);
+        if (c->pool != NULL) {
+            kv_cuda_give(c, c->work, c->work_bytes);
+            kv_cuda_give(c, c->result, (int64_t)sizeof *c->result);
+        }
         (void)cudaFreeHost(c->back);
-        if (c->on.stream != NULL) (void)cudaStreamDestroy(c->on.stream);
+        if (c->stream != NULL) (void)cudaStreamDestroy(c->stream);
+        if (c->pool != NULL) kv_cuda_pool_empty(c->pool);
         (void)cudaGetLastError();
     }
+    kv_free(c->pool);
     kv_free(c);
 }
 
@@ -209,7 +195,7 @@ static const kv_device_ops cuda_ops = {
     .image_new = image_new,
     .image_free = image_free,
     .poison = poison,
-    .guards = guards,
+    .guards = kv_cuda_guards,
     .build = build,
     .translate = translate,
     .probe = kv_cuda_probe,
@@ -228,6 +214,10 @@ static const kv_device_ops cuda_ops = {
     .copy = copy,
     .finish = finish,
     .close = close_device,
+    .wave_open = kv_cuda_wave_open,
+    .wave_cell = kv_cuda_wave_cell,
+    .wave_send = kv_cuda_wave_send,
+    .wave_wait = kv_cuda_wave_wait,
     .codec = &kv_cuda_codec_ops,
 };
 
@@ -308,10 +298,17 @@ kv_rc kv_device_cuda_new(int ordinal, kv_device **out, kv_err *err)
     if (c == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a GPU's record");
     c->dev.ops = &cuda_ops;
     c->ordinal = ordinal;
+    c->pool = kv_alloc(1, sizeof *c->pool);
+    if (c->pool == NULL) {
+        rc = KV_FAIL(err, KV_ENOMEM, "no memory for a GPU's record");
+        goto out_close;
+    }
     KV_TRY(rc, out_close, kv_cuda_describe(ordinal, &c->gpu, err));
+    c->pool->most_bytes = c->gpu.memory_bytes / KEPT_PART;
     KV_TRY(rc, out_close, kv_cuda_enter(c, err));
     c->on.multiprocessors = c->gpu.multiprocessors;
-    KV_CUDA_TRY(rc, err, out_close, cudaStreamCreateWithFlags(&c->on.stream, cudaStreamNonBlocking));
+    KV_CUDA_TRY(rc, err, out_close, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    c->on.stream = c->stream;
     KV_CUDA_TRY(rc, err, out_close, cudaMallocHost(&p, sizeof *c->back));
     c->back = p;
     KV_TRY(rc, out_close, kv_cuda_take(c, (int64_t)sizeof *c->result, "results", &p, err));

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/codec/kv_codec.h"
+#include "kernels/cuda/kv_cuda_list.h"
 #include "kernels/kv_kern.h"
 
 #ifdef __cplusplus
@@ -16,17 +17,33 @@ extern "C" {
 typedef struct {
     cudaStream_t stream;
     int32_t multiprocessors;
+    kv_cuda_list *list; /* where launches are written down instead; NULL: nowhere */
 } kv_cuda_on;
 
 /* What a checking kernel leaves behind, zeroed before. A first position is kept as its distance from the end, so that
  * the largest is the first and 0 is none. */
 typedef struct {
-    unsigned long long checked, padding, bad, hit; /* probe; bad: also differing, outside */
-    unsigned long long first;                      /* first_bad, first, first_outside */
-    unsigned long long worst;                      /* drift: bits of the double */
-    uint32_t got, want;                            /* compare: bits at the first position */
-    uint32_t not_preserved, not_finite;            /* drift */
+    unsigned long long checked, padding, bad,
+        hit;                            /* probe; bad: also differing, outside; guards: see kv_cuda_image.cu */
+    unsigned long long first;           /* first_bad, first, first_outside */
+    unsigned long long worst;           /* drift: bits of the double */
+    uint32_t got, want;                 /* compare: bits at the first position */
+    uint32_t not_preserved, not_finite; /* drift */
 } kv_cuda_result;
+
+/* Each kv_cuda_many_X launches one of the family's kernels for n entries that were written down, the arguments of which lie
+ * in device memory; `blocks` is the most that one of them wants. */
+
+/* ---- kv_cuda_image.cu ------------------------------------------------------------------- */
+
+/* `bytes` of fill from data on, between two new guards. */
+kv_rc kv_cuda_run_poison(const kv_cuda_on *on, unsigned char *data, int64_t bytes, unsigned char fill, kv_err *err);
+/* r->checked: how far before the image the furthest overwritten byte lies; r->hit: how far before the end of the guard
+ * behind it the first one. */
+kv_rc kv_cuda_run_guards(const kv_cuda_on *on, const unsigned char *data, int64_t bytes, kv_cuda_result *r,
+                         kv_err *err);
+kv_rc kv_cuda_many_image(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n, unsigned blocks,
+                         kv_err *err);
 
 /* ---- kv_cuda_build.cu ------------------------------------------------------------------- */
 
@@ -36,15 +53,20 @@ kv_rc kv_cuda_run_build(const kv_cuda_on *on, unsigned char *data, const kv_inde
  * payload p itself. */
 kv_rc kv_cuda_run_gather(const kv_cuda_on *on, const kv_index *ix, const unsigned char *data, const kv_payload *p,
                          int64_t layer, const kv_window *w, unsigned char *out, kv_err *err);
+kv_rc kv_cuda_many_build(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n, unsigned blocks,
+                         kv_err *err);
 
 /* ---- kv_cuda_translate.cu --------------------------------------------------------------- */
 
 kv_rc kv_cuda_run_translate(const kv_cuda_on *on, const kv_index *s, const unsigned char *src, const kv_index *t,
                             unsigned char *dst, uint32_t fill, kv_err *err);
+kv_rc kv_cuda_many_translate(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
+                             unsigned blocks, kv_err *err);
 
 /* ---- kv_cuda_probe.cu ------------------------------------------------------------------- */
 
 kv_rc kv_cuda_run_probe(const kv_cuda_on *on, const kv_index *ix, kv_cuda_result *r, kv_err *err);
+kv_rc kv_cuda_many_probe(const kv_cuda_on *on, const void *entries, int32_t n, unsigned blocks, kv_err *err);
 
 /* ---- kv_cuda_compare.cu ----------------------------------------------------------------- */
 
@@ -57,6 +79,8 @@ kv_rc kv_cuda_run_diff_take(const kv_cuda_on *on, const kv_index *ix, unsigned c
                             kv_err *err);
 kv_rc kv_cuda_run_drift(const kv_cuda_on *on, const kv_index *s, const unsigned char *src, const kv_index *t,
                         const unsigned char *dst, kv_cuda_result *r, kv_err *err);
+kv_rc kv_cuda_many_compare(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n, unsigned blocks,
+                           kv_err *err);
 
 /* ---- kv_cuda_token.cu ------------------------------------------------------------------- */
 
@@ -74,6 +98,8 @@ typedef struct {
 /* Floats of scratch; false where they do not fit 63 bits. */
 bool kv_cuda_token_floats(const kv_cuda_decode *d, int64_t *floats);
 kv_rc kv_cuda_run_decode(const kv_cuda_on *on, const kv_cuda_decode *d, kv_err *err);
+kv_rc kv_cuda_many_token(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n, unsigned blocks,
+                         kv_err *err);
 
 /* ---- kv_cuda_codec.cu ------------------------------------------------------------------- */
 

@@ -19,8 +19,7 @@ static __device__ bool same_walk(const kv_walk *a, const kv_walk *b)
  * begins, and the first one where every walk starts. So all positions are held against one walk from the start, as on
  * the CPU. No memory is read: bounded by integer arithmetic. 1-D grid of 256 threads, any number of blocks.
  * Twin: kv_cpu_probe; the same counts wherever none is bad, and bad positions wherever it finds some. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS, 3)
-    probe(const __grid_constant__ kv_index ix, kv_cuda_result *r)
+static __device__ __forceinline__ void probe_all(const kv_index &ix, kv_cuda_result *r)
 {
     const int64_t runs = (ix.native + RUN - 1) / RUN;
     unsigned long long checked = 0, padding = 0, bad = 0, hit = 0, first = 0;
@@ -66,12 +65,41 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS, 3)
     if (bad != 0) atomicMax(&r->first, first);
 }
 
+static __global__ void __launch_bounds__(KV_CUDA_THREADS, 3)
+    probe(const __grid_constant__ kv_index ix, kv_cuda_result *r)
+{
+    probe_all(ix, r);
+}
+
+typedef struct {
+    kv_index ix;
+    kv_cuda_result *r;
+} probe_entry;
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) probe_many(const probe_entry *entries)
+{
+    probe_all(entries[blockIdx.y].ix, entries[blockIdx.y].r);
+}
+
 extern "C" kv_rc kv_cuda_run_probe(const kv_cuda_on *on, const kv_index *ix, kv_cuda_result *r, kv_err *err)
 {
+    const unsigned blocks = kv_cuda_blocks(on, (ix->native + RUN - 1) / RUN);
     kv_rc rc = KV_OK;
     if (ix->native == 0) return KV_OK;
-    KV_CUDA_LAUNCH(probe, kv_cuda_blocks(on, (ix->native + RUN - 1) / RUN), KV_CUDA_THREADS, 0, on->stream, *ix, r);
+    if (on->list != NULL) {
+        const probe_entry x = {*ix, r};
+        return KV_CUDA_NOTE(on, KV_CUDA_PROBE, blocks, x, err);
+    }
+    KV_CUDA_LAUNCH(probe, blocks, KV_CUDA_THREADS, 0, on->stream, *ix, r);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
+out:
+    return rc;
+}
+
+extern "C" kv_rc kv_cuda_many_probe(const kv_cuda_on *on, const void *entries, int32_t n, unsigned blocks, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    KV_CUDA_LAUNCH_MANY(rc, err, out, on, probe_many, probe_entry, entries, n, blocks);
 out:
     return rc;
 }

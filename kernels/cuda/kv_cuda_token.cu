@@ -11,7 +11,8 @@ enum {
     GROUP = KV_TOKEN_GROUP,
     ROWS = KV_CUDA_THREADS / LANES, /* tokens whose scores a block makes together */
     PIECE = 128,                    /* elements of a row in shared memory at a time */
-    PITCH = PIECE + LANES           /* floats: the 8 lanes of 4 rows meet 32 different banks */
+    PITCH = PIECE + LANES,          /* floats: the 8 lanes of 4 rows meet 32 different banks */
+    STEP_KERNELS = KV_CUDA_KERNELS - KV_CUDA_PROJECT
 };
 
 /* What every kernel of one decode needs. */
@@ -53,7 +54,7 @@ static __device__ inline float project(const leg &a, kv_token_matrix m, int64_t 
 }
 
 /* project_token: x of this step, and from it the queries and this step's own K and V, one row a thread. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS) project_token(const __grid_constant__ leg a, int32_t step)
+static __device__ __forceinline__ void project_token_one(const leg &a, int32_t step)
 {
     const int64_t q = GROUP * a.heads * a.dim_k, k = a.heads * a.dim_k, v = a.heads * a.dim_v;
     const uint64_t start = kv_token_row_key(a.seed, a.layer, KV_TOKEN_START, 0);
@@ -93,12 +94,13 @@ static __device__ inline float v_at(const leg &a, int64_t t, int64_t head, int64
 
 /* score: the scores of both query heads of a kv head against ROWS tokens.
  * Eight neighbouring threads hold the eight lanes of a row's DOT. Blocks are numbered [tokens / ROWS][heads]. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS) score(const __grid_constant__ leg a, int64_t n)
+static __device__ __forceinline__ void score_one(const leg &a, int64_t n)
 {
     KV_CUDA_SHARED(score_tile, tile);
     const int64_t head = blockIdx.x % a.heads, first = blockIdx.x / a.heads * ROWS;
     const int lane = (int)threadIdx.x % LANES, row = (int)threadIdx.x / LANES;
     float sum[GROUP] = {0, 0};
+    if (first >= n) return; /* a block of another cell's */
     for (int64_t d0 = 0; d0 < a.dim_k; d0 += PIECE) {
         const int wide = a.dim_k - d0 < PIECE ? (int)(a.dim_k - d0) : PIECE;
         for (int i = (int)threadIdx.x; i < ROWS * PIECE; i += KV_CUDA_THREADS) {
@@ -127,11 +129,12 @@ typedef struct {
 } most_tile;
 
 /* largest: m of one query head, a block each. The order of a largest is free; NaN never is it. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS) largest(const __grid_constant__ leg a, int64_t n)
+static __device__ __forceinline__ void largest_one(const leg &a, int64_t n)
 {
     KV_CUDA_SHARED(most_tile, tile);
     const float *score = a.score + (int64_t)blockIdx.x * (a.tokens + KV_TOKEN_STEPS);
     float most = kv_num_float(0xFF800000u);
+    if (blockIdx.x >= GROUP * a.heads) return;
     for (int64_t t = threadIdx.x; t < n; t += KV_CUDA_THREADS) most = score[t] > most ? score[t] : most;
     for (int mask = 16; mask > 0; mask >>= 1) {
         const float other = __shfl_xor_sync(0xFFFFFFFFu, most, mask);
@@ -150,13 +153,14 @@ typedef struct {
 
 /* weigh: one chunk of tokens for one kv head: the weights, their sum, and their sums with V, each added in token order
  * by one thread. Blocks are numbered [chunks + 1][heads]; the last chunk is the new tokens. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS) weigh(const __grid_constant__ leg a, int32_t fresh)
+static __device__ __forceinline__ void weigh_one(const leg &a, int32_t fresh)
 {
     KV_CUDA_SHARED(weigh_tile, tile);
     const int64_t head = blockIdx.x % a.heads, chunk = blockIdx.x / a.heads;
     const int64_t first = chunk < a.chunks ? chunk * KV_TOKEN_CHUNK : a.tokens;
     const int64_t end = chunk < a.chunks - 1 ? first + KV_TOKEN_CHUNK : chunk < a.chunks ? a.tokens : a.tokens + fresh;
     const int n = (int)(end - first);
+    if (chunk > a.chunks) return;
     for (int i = (int)threadIdx.x; i < GROUP * n; i += KV_CUDA_THREADS) {
         const int64_t g = GROUP * head + i / n;
         const float s = a.score[g * (a.tokens + KV_TOKEN_STEPS) + first + i % n];
@@ -179,7 +183,7 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS) weigh(const __grid_con
 }
 
 /* total: the chunks' sums in order, one thread for each output of a query head. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS) total(const __grid_constant__ leg a)
+static __device__ __forceinline__ void total_one(const leg &a)
 {
     const int64_t outputs = GROUP * a.heads * a.dim_v;
     for (int64_t i = kv_cuda_first(); i < outputs; i += kv_cuda_step()) {
@@ -199,7 +203,7 @@ typedef struct {
 } finish_tile;
 
 /* finish_step: y, z, logits and the next token. One block: eight neighbouring threads hold the lanes of one DOT. */
-static __global__ void __launch_bounds__(KV_CUDA_THREADS) finish_step(const __grid_constant__ leg a, int32_t step)
+static __device__ __forceinline__ void finish_step_one(const leg &a, int32_t step)
 {
     KV_CUDA_SHARED(finish_tile, tile);
     const int64_t outputs = GROUP * a.heads * a.dim_v;
@@ -220,6 +224,65 @@ static __global__ void __launch_bounds__(KV_CUDA_THREADS) finish_step(const __gr
     }
     __syncthreads();
     if (threadIdx.x == 0) a.result->tokens[step] = kv_token_argmax(tile.logit, KV_TOKEN_VOCAB);
+}
+
+/* ---- the six of one step, for one decode and for many ----------------------------------- */
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) project_token(const __grid_constant__ leg a, int32_t step)
+{
+    project_token_one(a, step);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) score(const __grid_constant__ leg a, int32_t step)
+{
+    score_one(a, a.tokens + step + 1);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) largest(const __grid_constant__ leg a, int32_t step)
+{
+    largest_one(a, a.tokens + step + 1);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) weigh(const __grid_constant__ leg a, int32_t step)
+{
+    weigh_one(a, step + 1);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) total(const __grid_constant__ leg a)
+{
+    total_one(a);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) finish_step(const __grid_constant__ leg a, int32_t step)
+{
+    finish_step_one(a, step);
+}
+
+typedef struct {
+    leg a;
+    int32_t step;
+} step_entry;
+
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) project_token_many(const step_entry *entries)
+{
+    project_token_one(entries[blockIdx.y].a, entries[blockIdx.y].step);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) score_many(const step_entry *entries)
+{
+    const step_entry &x = entries[blockIdx.y];
+    score_one(x.a, x.a.tokens + x.step + 1);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) largest_many(const step_entry *entries)
+{
+    const step_entry &x = entries[blockIdx.y];
+    largest_one(x.a, x.a.tokens + x.step + 1);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) weigh_many(const step_entry *entries)
+{
+    weigh_one(entries[blockIdx.y].a, entries[blockIdx.y].step + 1);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) total_many(const step_entry *entries)
+{
+    total_one(entries[blockIdx.y].a);
+}
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) finish_step_many(const step_entry *entries)
+{
+    finish_step_one(entries[blockIdx.y].a, entries[blockIdx.y].step);
 }
 
 /* ---- host ------------------------------------------------------------------------------- */
@@ -257,24 +320,59 @@ extern "C" bool kv_cuda_token_floats(const kv_cuda_decode *d, int64_t *floats)
     return lay_out(d, &a, NULL, floats);
 }
 
+static kv_rc note_step(const kv_cuda_on *on, const step_entry &x, const unsigned *blocks, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    for (int i = 0; i < STEP_KERNELS && rc == KV_OK; i++)
+        rc = KV_CUDA_NOTE(on, (kv_cuda_kernel)(KV_CUDA_PROJECT + i), blocks[i], x, err);
+    return rc;
+}
+
 static kv_rc run_step(const kv_cuda_on *on, const leg &a, int32_t step, kv_err *err)
 {
     const int64_t n = a.tokens + step + 1, rows = a.heads * (3 * a.dim_k + a.dim_v);
     const unsigned queries = (unsigned)(GROUP * a.heads);
     const int64_t tiles = (n + ROWS - 1) / ROWS * a.heads, chunks = (a.chunks + 1) * a.heads;
+    /* in the order of kv_cuda_kernel */
+    const unsigned blocks[STEP_KERNELS] = {
+        kv_cuda_blocks(on, rows), (unsigned)tiles, queries, (unsigned)chunks, kv_cuda_blocks(on, queries * a.dim_v), 1};
     kv_rc rc = KV_OK;
-    KV_CUDA_LAUNCH(project_token, kv_cuda_blocks(on, rows), KV_CUDA_THREADS, 0, on->stream, a, step);
+    if (on->list != NULL) {
+        const step_entry x = {a, step};
+        return note_step(on, x, blocks, err);
+    }
+    KV_CUDA_LAUNCH(project_token, blocks[0], KV_CUDA_THREADS, 0, on->stream, a, step);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
-    KV_CUDA_LAUNCH(score, (unsigned)tiles, KV_CUDA_THREADS, 0, on->stream, a, n);
+    KV_CUDA_LAUNCH(score, blocks[1], KV_CUDA_THREADS, 0, on->stream, a, step);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
-    KV_CUDA_LAUNCH(largest, queries, KV_CUDA_THREADS, 0, on->stream, a, n);
+    KV_CUDA_LAUNCH(largest, blocks[2], KV_CUDA_THREADS, 0, on->stream, a, step);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
-    KV_CUDA_LAUNCH(weigh, (unsigned)chunks, KV_CUDA_THREADS, 0, on->stream, a, step + 1);
+    KV_CUDA_LAUNCH(weigh, blocks[3], KV_CUDA_THREADS, 0, on->stream, a, step);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
-    KV_CUDA_LAUNCH(total, kv_cuda_blocks(on, queries * a.dim_v), KV_CUDA_THREADS, 0, on->stream, a);
+    KV_CUDA_LAUNCH(total, blocks[4], KV_CUDA_THREADS, 0, on->stream, a);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
-    KV_CUDA_LAUNCH(finish_step, 1, KV_CUDA_THREADS, 0, on->stream, a, step);
+    KV_CUDA_LAUNCH(finish_step, blocks[5], KV_CUDA_THREADS, 0, on->stream, a, step);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
+out:
+    return rc;
+}
+
+extern "C" kv_rc kv_cuda_many_token(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
+                                    unsigned blocks, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    if (kernel == KV_CUDA_PROJECT)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, project_token_many, step_entry, entries, n, blocks);
+    else if (kernel == KV_CUDA_SCORE)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, score_many, step_entry, entries, n, blocks);
+    else if (kernel == KV_CUDA_LARGEST)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, largest_many, step_entry, entries, n, blocks);
+    else if (kernel == KV_CUDA_WEIGH)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, weigh_many, step_entry, entries, n, blocks);
+    else if (kernel == KV_CUDA_TOTAL)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, total_many, step_entry, entries, n, blocks);
+    else
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, finish_step_many, step_entry, entries, n, blocks);
 out:
     return rc;
 }

@@ -292,7 +292,43 @@ static __global__ void __launch_bounds__(KV_TILE_THREADS, 3)
     move_tiles(a.half[first + (int)blockIdx.y], src, dst, tile);
 }
 
+/* One half of one cell's move. */
+typedef struct {
+    const unsigned char *src;
+    unsigned char *dst;
+    kv_tile_plan p;
+} tile_entry;
+
+static __global__ void __launch_bounds__(KV_TILE_THREADS) translate_direct_many(const tile_entry *entries)
+{
+    KV_CUDA_SHARED(places, to);
+    const tile_entry &x = entries[blockIdx.y];
+    move_direct(x.p, x.src, x.dst, to);
+}
+
+static __global__ void __launch_bounds__(KV_TILE_THREADS) translate_tiles_many(const tile_entry *entries)
+{
+    KV_CUDA_SHARED(tile_bytes, tile);
+    const tile_entry &x = entries[blockIdx.y];
+    move_tiles(x.p, x.src, x.dst, tile);
+}
+
+/* A whole move, for one of its halves. */
+typedef struct {
+    const unsigned char *src;
+    unsigned char *dst;
+    move_args a;
+    int32_t half;
+} half_entry;
+
 /* fill: the padding of the destination's half y. Launched where there is some. */
+static __global__ void __launch_bounds__(KV_TILE_THREADS) fill_many(const half_entry *entries)
+{
+    const half_entry &x = entries[blockIdx.y];
+    fill_padding(x.a, x.a.half[x.half], x.dst);
+    fill_slack(x.a, x.half, x.dst);
+}
+
 static __global__ void __launch_bounds__(KV_TILE_THREADS) fill(unsigned char *dst, const __grid_constant__ move_args a)
 {
     fill_padding(a, a.half[blockIdx.y], dst);
@@ -300,10 +336,9 @@ static __global__ void __launch_bounds__(KV_TILE_THREADS) fill(unsigned char *ds
 }
 
 /* convert: the same between element types, one element a thread. Not tuned: such a pair is never exact. */
-static __global__ void __launch_bounds__(KV_TILE_THREADS)
-    convert(const unsigned char *src, unsigned char *dst, const __grid_constant__ move_args a)
+static __device__ __forceinline__ void convert_half(const unsigned char *src, unsigned char *dst, const move_args &a,
+                                                    const kv_tile_plan &p)
 {
-    const kv_tile_plan &p = a.half[blockIdx.y];
     const int64_t all = a.layers * p.held_tokens * a.heads * p.held_lanes;
     for (int64_t n = kv_cuda_first(); n < all; n += kv_cuda_step()) {
         const int64_t row = n / p.held_lanes, lane = n - row * p.held_lanes;
@@ -316,6 +351,18 @@ static __global__ void __launch_bounds__(KV_TILE_THREADS)
         kv_cuda_store((kv_elem)a.to, dst, to,
                       kv_num_convert((kv_elem)a.from, (kv_elem)a.to, kv_cuda_load((kv_elem)a.from, src, from)));
     }
+}
+
+static __global__ void __launch_bounds__(KV_TILE_THREADS)
+    convert(const unsigned char *src, unsigned char *dst, const __grid_constant__ move_args a)
+{
+    convert_half(src, dst, a, a.half[blockIdx.y]);
+}
+
+static __global__ void __launch_bounds__(KV_TILE_THREADS) convert_many(const half_entry *entries)
+{
+    const half_entry &x = entries[blockIdx.y];
+    convert_half(x.src, x.dst, x.a, x.a.half[x.half]);
 }
 
 /* ---- host ------------------------------------------------------------------------------- */
@@ -359,6 +406,13 @@ static kv_rc run_halves(const kv_cuda_on *on, const unsigned char *src, unsigned
 {
     const dim3 grid(blocks_of(on, a, first, rows), (unsigned)rows, 1);
     kv_rc rc = KV_OK;
+    if (on->list != NULL) {
+        for (int kv = first; kv < first + rows && rc == KV_OK; kv++) {
+            const tile_entry x = {src, dst, a->half[kv]};
+            rc = KV_CUDA_NOTE(on, a->half[kv].direct ? KV_CUDA_DIRECT : KV_CUDA_TILES, blocks_of(on, a, kv, 1), x, err);
+        }
+        return rc;
+    }
     if (a->half[first].direct)
         KV_CUDA_LAUNCH(translate_direct, grid, KV_TILE_THREADS, 0, on->stream, src, dst, *a, first);
     else
@@ -368,11 +422,24 @@ out:
     return rc;
 }
 
+/* Writes down both halves of a kernel that takes the whole move. */
+static kv_rc note_halves(const kv_cuda_on *on, kv_cuda_kernel kernel, unsigned blocks, const unsigned char *src,
+                         unsigned char *dst, const move_args *a, int32_t halves, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    for (int32_t kv = 0; kv < halves && rc == KV_OK; kv++) {
+        const half_entry x = {src, dst, *a, kv};
+        rc = KV_CUDA_NOTE(on, kernel, blocks, x, err);
+    }
+    return rc;
+}
+
 static kv_rc run_convert(const kv_cuda_on *on, const unsigned char *src, unsigned char *dst, const kv_index *t,
                          const move_args *a, kv_err *err)
 {
     const dim3 grid(kv_cuda_blocks(on, t->layers * t->tokens * t->heads * t->lanes[0]), (unsigned)t->halves, 1);
     kv_rc rc = KV_OK;
+    if (on->list != NULL) return note_halves(on, KV_CUDA_CONVERT, grid.x, src, dst, a, t->halves, err);
     KV_CUDA_LAUNCH(convert, grid, KV_TILE_THREADS, 0, on->stream, src, dst, *a);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
 out:
@@ -384,6 +451,7 @@ static kv_rc run_fill(const kv_cuda_on *on, unsigned char *dst, const kv_index *
     const dim3 grid(kv_cuda_blocks(on, (t->native - t->elements + 1) / 2), (unsigned)t->halves, 1);
     kv_rc rc = KV_OK;
     if (t->native == t->elements) return KV_OK;
+    if (on->list != NULL) return note_halves(on, KV_CUDA_FILL, grid.x, NULL, dst, a, t->halves, err);
     KV_CUDA_LAUNCH(fill, grid, KV_TILE_THREADS, 0, on->stream, dst, *a);
     KV_CUDA_TRY(rc, err, out, cudaGetLastError());
 out:
@@ -416,4 +484,20 @@ extern "C" kv_rc kv_cuda_run_translate(const kv_cuda_on *on, const kv_index *s, 
         return rc == KV_OK ? run_halves(on, src, dst, &a, 1, 1, err) : rc;
     }
     return run_halves(on, src, dst, &a, 0, t->halves, err);
+}
+
+extern "C" kv_rc kv_cuda_many_translate(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
+                                        unsigned blocks, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    if (kernel == KV_CUDA_DIRECT)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, translate_direct_many, tile_entry, entries, n, blocks);
+    else if (kernel == KV_CUDA_TILES)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, translate_tiles_many, tile_entry, entries, n, blocks);
+    else if (kernel == KV_CUDA_CONVERT)
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, convert_many, half_entry, entries, n, blocks);
+    else
+        KV_CUDA_LAUNCH_MANY(rc, err, out, on, fill_many, half_entry, entries, n, blocks);
+out:
+    return rc;
 }
