@@ -1,11 +1,13 @@
 /* One cell: probe both native spaces, move every payload there and back, decode through the destination,
- * grade. Memory: three images of one unit (source, destination, third) and two bits a position. */
+ * grade. Memory: three images (source, destination, third) of one unit, or, where that is too much, of a window of its
+ * tokens (kv_cell_windows.h), and two bits a position. */
 #include "grid/kv_cell_run.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/kv_cell_windows.h"
 #include "grid/kv_codec_cell.h"
 #include "grid/kv_move_cell.h"
 #include "grid/kv_shard_cell.h"
@@ -18,9 +20,11 @@ typedef struct {
     const kv_campaign *c;
     const kv_cell *cell;
     const kv_geometry *g;
-    kv_index ix[2]; /* source, destination */
+    kv_windows windows;
+    kv_index ix[2];      /* source, destination: bound to the window at hand */
+    int64_t first_token; /* of that window */
     kv_image *image[2], *third;
-    kv_diffset *diffs;
+    kv_diffset *diffs, *set[2]; /* that of the window at hand; of all windows but the last, of the last */
     kv_row *row;
     uint32_t stale, fill, fill_back; /* source tail, destination tail, source tail after the way back */
     uint32_t round;                  /* numbers the poison patterns */
@@ -30,6 +34,14 @@ typedef struct {
 
 #define OPS (x->r->dev->ops)
 #define DEV (x->r->dev)
+
+/* Goes on with window n. */
+static void enter(run *x, int64_t n)
+{
+    memcpy(x->ix, kv_windows_at(&x->windows, n), sizeof x->ix);
+    x->first_token = kv_windows_first(&x->windows, n);
+    x->diffs = x->set[n + 1 == x->windows.count];
+}
 
 /* ---- the unit's payloads ---------------------------------------------------------------- */
 
@@ -42,6 +54,7 @@ static kv_payload payload_of(const run *x, int32_t kind, int64_t first_layer)
                     .lanes = {g->head_dim, g->head_dim_v},
                     .first_layer = first_layer,
                     .first_head = x->ix[0].first_head,
+                    .first_token = x->first_token,
                     .kind = kind,
                     .element = (int32_t)g->element};
     return p;
@@ -120,7 +133,8 @@ void kv_digest_logits(kv_hash *h, const kv_decode_result *d)
 static kv_rc reference(run *x, const kv_reference **out)
 {
     kv_runner *r = x->r;
-    const kv_index *ix = &x->ix[0];
+    const kv_index *ix = &x->windows.whole[0];
+    x->first_token = 0;
     for (size_t i = 0; i < r->n_references; i++) {
         const kv_reference *k = &r->references[i];
         if (k->geometry == x->cell->geometry && k->first_head == ix->first_head && k->heads == ix->heads &&
@@ -167,30 +181,58 @@ static kv_rc note_drift(run *x)
     return KV_OK;
 }
 
+/* The token payload of the unit from layer `first` on, moved: window n of it. */
+static kv_rc move_tokens(run *x, int64_t first, int64_t n)
+{
+    bool whole;
+    kv_rc rc;
+    enter(x, n);
+    const kv_payload p = payload_of(x, KV_PAYLOAD_TOKENS, first);
+    KV_TRY(rc, out, build_source(x, &p));
+    KV_TRY(rc, out, translate(x, 0, x->image[0], 1, x->image[1], x->fill, &whole));
+    if (!whole) { /* as in a gather: what writes outside reproduces nothing */
+        x->row->gather_agrees = false;
+        x->row->observed[KV_OBS_FORWARD] = KV_FALSE;
+    }
+    if (x->row->converts) rc = note_drift(x);
+out:
+    return rc;
+}
+
+/* Decodes layer l of that unit. Where it comes in windows they are moved again for each layer: what is whole is one dense
+ * layer. */
+static kv_rc decode_layer(run *x, int64_t first, int64_t l, kv_decode_result *d)
+{
+    const kv_windows *w = &x->windows;
+    const kv_index *ix = &w->whole[1];
+    kv_rc rc = KV_OK;
+    if (w->count == 1) {
+        if (l == 0) KV_TRY(rc, out, move_tokens(x, first, 0));
+        return OPS->decode(DEV, ix, x->image[1], l, x->c->seed, first + l, x->third, d, x->err);
+    }
+    for (int64_t n = 0; n < w->count; n++) {
+        const kv_window at = {kv_windows_first(w, n), ix->tokens};
+        KV_TRY(rc, out, move_tokens(x, first, n));
+        KV_TRY(rc, out, OPS->gather(DEV, &x->ix[1], x->image[1], NULL, l, &at, x->third, x->err));
+    }
+    rc = OPS->decode_dense(DEV, ix, ix->element, x->third, x->c->seed, first + l, d, x->err);
+out:
+    return rc;
+}
+
 static kv_rc decode_all(run *x)
 {
-    const int64_t unit = x->ix[0].layers;
+    const int64_t unit = x->windows.whole[0].layers;
     kv_row *row = x->row;
     const kv_reference *ref = NULL;
     kv_hash h;
     kv_rc rc = KV_OK;
     kv_hash_init(&h);
-    for (int64_t first = 0; first < x->g->layers; first += unit) {
-        const kv_payload p = payload_of(x, KV_PAYLOAD_TOKENS, first);
-        bool whole;
-        KV_TRY(rc, out, build_source(x, &p));
-        KV_TRY(rc, out, translate(x, 0, x->image[0], 1, x->image[1], x->fill, &whole));
-        if (!whole) { /* as in a gather: what writes outside reproduces nothing */
-            row->gather_agrees = false;
-            row->observed[KV_OBS_FORWARD] = KV_FALSE;
-        }
-        if (row->converts) KV_TRY(rc, out, note_drift(x));
-        for (int64_t l = 0; l < unit; l++) {
-            kv_decode_result d;
-            KV_TRY(rc, out, OPS->decode(DEV, &x->ix[1], x->image[1], l, x->c->seed, first + l, x->third, &d, x->err));
-            if (first + l == 0) memcpy(row->decoded, d.tokens, sizeof row->decoded);
-            kv_digest_logits(&h, &d);
-        }
+    for (int64_t layer = 0; layer < x->g->layers; layer++) {
+        kv_decode_result d;
+        KV_TRY(rc, out, decode_layer(x, layer - layer % unit, layer % unit, &d));
+        if (layer == 0) memcpy(row->decoded, d.tokens, sizeof row->decoded);
+        kv_digest_logits(&h, &d);
     }
     kv_hash_final_hex(&h, row->logits_digest);
     KV_TRY(rc, out, reference(x, &ref));
@@ -206,21 +248,22 @@ out:
 
 static kv_rc probe_both(run *x)
 {
+    const kv_index *ix = x->windows.whole; /* it takes no image, so it is never in windows */
     kv_probe_result s, d;
     kv_row *row = x->row;
     kv_rc rc;
-    row->same_image = kv_index_same_image(&x->ix[0], &x->ix[1]); /* here: planning a cell must not walk its axes */
-    KV_TRY(rc, out, OPS->probe(DEV, &x->ix[0], &s, x->err));
-    KV_TRY(rc, out, OPS->probe(DEV, &x->ix[1], &d, x->err));
+    row->same_image = kv_index_same_image(&ix[0], &ix[1]); /* here: planning a cell must not walk its axes */
+    KV_TRY(rc, out, OPS->probe(DEV, &ix[0], &s, x->err));
+    KV_TRY(rc, out, OPS->probe(DEV, &ix[1], &d, x->err));
     row->source_checked = s.checked;
-    row->source_total = x->ix[0].native;
+    row->source_total = ix[0].native;
     row->source_padding = s.padding;
-    row->source_bijective = s.bad == 0 && s.elements_hit == x->ix[0].elements;
+    row->source_bijective = s.bad == 0 && s.elements_hit == ix[0].elements;
     row->checked = d.checked;
-    row->total = x->ix[1].native;
+    row->total = ix[1].native;
     row->dest_padding = d.padding;
-    row->dest_bijective = d.bad == 0 && d.elements_hit == x->ix[1].elements;
-    row->unread_padding = s.padding * (x->g->layers / x->ix[0].layers);
+    row->dest_bijective = d.bad == 0 && d.elements_hit == ix[1].elements;
+    row->unread_padding = s.padding * (x->g->layers / ix[0].layers);
 out:
     return rc;
 }
@@ -231,14 +274,16 @@ static kv_rc move_all(run *x)
     const int32_t payloads = kv_campaign_payloads(x->c, x->g);
     kv_rc rc = KV_OK;
     x->forward = x->gather = true;
-    for (int64_t first = 0; first < x->g->layers; first += x->ix[0].layers) {
-        kv_diffset_result diff;
-        for (int32_t k = 0; k < payloads; k++)
-            KV_TRY(rc, out, move_payload(x, x->c->exhaustive ? KV_PAYLOAD_SWEEP + k : k, first));
-        KV_TRY(rc, out, OPS->diffset_take(DEV, x->diffs, &diff, x->err));
-        row->diff_positions += diff.differing;
-        x->outside = x->outside || diff.outside_padding != 0;
-    }
+    for (int64_t first = 0; first < x->g->layers; first += x->windows.whole[0].layers)
+        for (int64_t n = 0; n < x->windows.count; n++) {
+            kv_diffset_result diff;
+            enter(x, n);
+            for (int32_t k = 0; k < payloads; k++)
+                KV_TRY(rc, out, move_payload(x, x->c->exhaustive ? KV_PAYLOAD_SWEEP + k : k, first));
+            KV_TRY(rc, out, OPS->diffset_take(DEV, x->diffs, &diff, x->err));
+            row->diff_positions += diff.differing;
+            x->outside = x->outside || diff.outside_padding != 0;
+        }
     row->gather_payloads = payloads;
     row->gather_agrees = x->gather;
     row->observed[KV_OBS_FORWARD] = x->forward && row->source_bijective && row->dest_bijective;
@@ -250,37 +295,24 @@ out:
     return rc;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-/* Bytes of one layer in canonical order, in the geometry's type and the destination's. */
-static int64_t layer_bytes(const kv_geometry *g, const kv_index *dst)
-{
-    const int64_t elements = dst->elements / (dst->layers > 0 ? dst->layers : 1);
-    return elements * larger(kv_elem_bytes(g->element), kv_elem_bytes((kv_elem)dst->element));
-}
-
-static int64_t third_bytes(const kv_geometry *g, const kv_index ix[2])
-{
-    return larger(larger(kv_index_bytes(&ix[0]), kv_index_bytes(&ix[1])), layer_bytes(g, &ix[1]));
-}
-
+/* Room for any window, and for a dense layer. */
 static kv_rc open_images(run *x)
 {
+    const kv_windows *w = &x->windows;
     kv_rc rc;
-    KV_TRY(rc, out, OPS->image_new(DEV, kv_index_bytes(&x->ix[0]), &x->image[0], x->err));
-    KV_TRY(rc, out, OPS->image_new(DEV, kv_index_bytes(&x->ix[1]), &x->image[1], x->err));
-    KV_TRY(rc, out, OPS->image_new(DEV, third_bytes(x->g, x->ix), &x->third, x->err));
-    KV_TRY(rc, out, OPS->diffset_new(DEV, &x->ix[0], &x->diffs, x->err));
+    KV_TRY(rc, out, OPS->image_new(DEV, kv_index_bytes(&w->part[0]), &x->image[0], x->err));
+    KV_TRY(rc, out, OPS->image_new(DEV, kv_index_bytes(&w->part[1]), &x->image[1], x->err));
+    KV_TRY(rc, out, OPS->image_new(DEV, kv_windows_third_bytes(w, x->g), &x->third, x->err));
+    KV_TRY(rc, out, OPS->diffset_new(DEV, &w->last[0], &x->set[1], x->err));
+    if (w->count > 1) KV_TRY(rc, out, OPS->diffset_new(DEV, &w->part[0], &x->set[0], x->err));
 out:
     return rc;
 }
 
 static void close_images(run *x)
 {
-    OPS->diffset_free(DEV, x->diffs);
+    OPS->diffset_free(DEV, x->set[0]);
+    OPS->diffset_free(DEV, x->set[1]);
     OPS->image_free(DEV, x->third);
     OPS->image_free(DEV, x->image[1]);
     OPS->image_free(DEV, x->image[0]);
@@ -292,8 +324,6 @@ static kv_rc bind_sides(run *x, bool *refused)
     const kv_layout *side[2] = {x->c->catalogue.item[x->cell->src], x->c->catalogue.item[x->cell->dst]};
     kv_row *row = x->row;
     kv_layout_frontier frontier;
-    kv_bind_state state = KV_BIND_OK;
-    char reason[KV_REASON_TEXT];
     kv_rc rc;
     KV_TRY(rc, out, kv_pair_frontier(side[0], side[1], x->g, &frontier, row->reason, x->err));
     row->frontier = (int32_t)frontier;
@@ -301,7 +331,8 @@ static kv_rc bind_sides(run *x, bool *refused)
     *refused = frontier != KV_X_NONE;
     if (*refused) goto out;
     const int64_t unit = kv_pair_unit_layers(side[0], side[1], x->g);
-    for (int i = 0; i < 2; i++) KV_TRY(rc, out, kv_layout_bind(side[i], x->g, unit, &x->ix[i], &state, reason, x->err));
+    KV_TRY(rc, out, kv_windows_one(side, x->g, unit, &x->windows, x->err));
+    enter(x, 0);
     const kv_tail tail = (kv_tail)x->cell->tail;
     x->stale = kv_tail_stale_bits(tail, (kv_elem)x->ix[0].element);
     x->fill = kv_tail_fill_bits(tail, (kv_elem)x->ix[1].element);
@@ -348,6 +379,13 @@ void kv_cell_mark_failed(kv_row *row, kv_rc rc, const kv_err *why)
     snprintf(row->reason, sizeof row->reason, "%.300s", why->text);
 }
 
+/* Into as many windows as the memory makes necessary. */
+static kv_rc split(run *x)
+{
+    const kv_layout *side[2] = {x->c->catalogue.item[x->cell->src], x->c->catalogue.item[x->cell->dst]};
+    return kv_windows_fit(side, x->g, x->r->memory_bytes, strcmp(OPS->kind, "cpu") != 0, &x->windows, x->err);
+}
+
 /* A cell of check "pair". */
 static kv_rc run_pair(run *x)
 {
@@ -357,8 +395,9 @@ static kv_rc run_pair(run *x)
         x->row->verdict = KV_VERDICT_REFUSED;
         return rc;
     }
-    rc = open_images(x);
-    if (rc == KV_OK) rc = probe_both(x);
+    rc = probe_both(x);
+    if (rc == KV_OK) rc = split(x);
+    if (rc == KV_OK) rc = open_images(x);
     if (rc == KV_OK) rc = move_all(x);
     if (rc == KV_OK) rc = decode_all(x);
     close_images(x);
@@ -416,6 +455,27 @@ void kv_runner_free(kv_runner *r)
 #define NS_CELL 20000 /* a cell, however small, refused ones too: its row is made, sent and written down */
 #define NS_ROUND 4000 /* a payload of a unit, however small */
 
+/* In one piece, and in the smallest windows. */
+static kv_rc plan_memory(const run *x, kv_cell_need *n)
+{
+    const kv_layout *side[2] = {x->c->catalogue.item[x->cell->src], x->c->catalogue.item[x->cell->dst]};
+    const int64_t step = kv_windows_step(&x->windows);
+    kv_windows w = x->windows;
+    kv_windows_need need, least;
+    bool splits = false;
+    if (!kv_windows_bytes(&w, x->g, &need))
+        return KV_FAIL(x->err, KV_EINVAL, "%s to %s: the memory it needs does not fit 64 bits", side[0]->name,
+                       side[1]->name);
+    const kv_rc rc = step > 0 ? kv_windows_cut(side, x->g, step, &w, &splits, x->err) : KV_OK;
+    if (rc != KV_OK) return rc;
+    if (!splits || !kv_windows_bytes(&w, x->g, &least)) least = need;
+    n->peak_bytes = need.host;
+    n->least_bytes = least.host < need.host ? least.host : need.host;
+    n->gpu_bytes = need.gpu;
+    n->gpu_least_bytes = least.gpu < need.gpu ? least.gpu : need.gpu;
+    return KV_OK;
+}
+
 static kv_rc plan_pair(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err)
 {
     kv_row row = {0};
@@ -428,13 +488,11 @@ static kv_rc plan_pair(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv
     n.cost = NS_CELL;
     n.runs = !refused;
     if (n.runs) {
-        const int64_t b0 = kv_index_bytes(&x.ix[0]), b1 = kv_index_bytes(&x.ix[1]), third = third_bytes(x.g, x.ix);
-        const int64_t bits = x.ix[0].native / 8 + larger(x.ix[0].elements, x.ix[1].elements) / 8;
+        const int64_t b0 = kv_index_bytes(&x.ix[0]), b1 = kv_index_bytes(&x.ix[1]);
         const double units = (double)(x.g->layers / x.ix[0].layers);
         const double positions = (double)x.ix[0].native + (double)x.ix[1].native;
-        if (!kv_add_i64(b0, b1, &n.peak_bytes) || !kv_add_i64(n.peak_bytes, third, &n.peak_bytes) ||
-            !kv_add_i64(n.peak_bytes, bits, &n.peak_bytes))
-            return KV_FAIL(err, KV_EINVAL, "cell %" PRId64 ": the memory it needs does not fit 64 bits", cell);
+        rc = plan_memory(&x, &n);
+        if (rc != KV_OK) return rc;
         const double payloads = kv_campaign_payloads(c, x.g);
         const double moved = units * payloads * (3.0 * (double)b0 + 3.0 * (double)b1);
         n.moved_bytes = moved < 9e18 ? (int64_t)moved : INT64_MAX;

@@ -7,7 +7,8 @@
 /* What a rank keeps between cells: its device, and the reference decodes it has made (they depend on the
  * geometry and the heads held, not on the pair). Initialise with {0} and set dev. */
 typedef struct {
-    kv_device *dev; /* borrowed */
+    kv_device *dev;       /* borrowed */
+    int64_t memory_bytes; /* that one cell may take of dev's memory; 0: no limit is known */
     struct kv_reference *references;
     size_t n_references;
     kv_values_store values;      /* of codec cells */
@@ -25,12 +26,16 @@ void kv_runner_free(kv_runner *r); /* not dev */
 
 /* What a cell needs, without running it. */
 typedef struct {
-    bool runs;            /* no frontier code */
-    int64_t peak_bytes;   /* of memory while it runs */
-    int64_t moved_bytes;  /* written by builds, translations and comparisons, about */
-    uint64_t cost;        /* estimate in nanoseconds of one CPU core */
-    int64_t positions[2]; /* native positions of the unit, source and destination */
-    int64_t bytes[2];     /* of the unit's images */
+    bool runs;           /* no frontier code */
+    int64_t peak_bytes;  /* of memory while it runs on a CPU, in one piece */
+    int64_t least_bytes; /* the same in the smallest pieces that it can be run in */
+    int64_t gpu_bytes;   /* of a GPU's memory where it runs on one, in one piece; 0: none */
+    int64_t gpu_least_bytes;
+    int64_t gpu_host_bytes; /* of the host's memory then */
+    int64_t moved_bytes;    /* written by builds, translations and comparisons, about */
+    uint64_t cost;          /* estimate in nanoseconds of one CPU core */
+    int64_t positions[2];   /* native positions of the unit, source and destination */
+    int64_t bytes[2];       /* of the unit's images */
 } kv_cell_need;
 kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err) KV_MUST_USE;
 

@@ -371,6 +371,21 @@ kv_rc kv_token_check(int64_t layer, int64_t kv_heads, int64_t dim_k, int64_t dim
     return KV_OK;
 }
 
+static kv_token_ctx sizes_of(int64_t kv_heads, int64_t dim_k, int64_t dim_v)
+{
+    kv_token_ctx c = {.heads = kv_heads, .dim_k = dim_k, .dim_v = dim_v};
+    c.pad_k = whole_lanes(dim_k);
+    c.pad_v = whole_lanes(dim_v);
+    c.pad_out = whole_lanes(GROUP * kv_heads * dim_v);
+    return c;
+}
+
+/* Below 2^44 by the limits of kv_token_check. */
+static int64_t weight_floats(const kv_token_ctx *c)
+{
+    return E * (2 * VOCAB + STEPS + c->heads * (3 * c->dim_k + c->dim_v) + c->pad_out);
+}
+
 kv_rc kv_token_ctx_new(uint64_t seed, int64_t layer, int64_t kv_heads, int64_t dim_k, int64_t dim_v, kv_token_ctx **out,
                        kv_err *err)
 {
@@ -378,16 +393,10 @@ kv_rc kv_token_ctx_new(uint64_t seed, int64_t layer, int64_t kv_heads, int64_t d
     if (rc != KV_OK) return rc;
     kv_token_ctx *c = kv_alloc(1, sizeof *c);
     if (c == NULL) return KV_FAIL(err, KV_ENOMEM, "token leg: no memory for its context");
-    c->heads = kv_heads;
-    c->dim_k = dim_k;
-    c->dim_v = dim_v;
-    c->pad_k = whole_lanes(dim_k);
-    c->pad_v = whole_lanes(dim_v);
-    c->pad_out = whole_lanes(GROUP * kv_heads * dim_v);
+    *c = sizes_of(kv_heads, dim_k, dim_v);
     for (int i = 0; i < VARIANTS; i++)
         if (variants[i].usable()) c->variant = i;
-    /* below 2^44 by the limits above */
-    const int64_t floats = E * (2 * VOCAB + STEPS + kv_heads * (3 * dim_k + dim_v) + c->pad_out);
+    const int64_t floats = weight_floats(c);
     c->embed = kv_alloc((size_t)floats, sizeof *c->embed);
     if (c->embed == NULL) {
         kv_free(c);
@@ -420,6 +429,21 @@ static bool plan_scratch(decode *s, int64_t *floats)
     int64_t scores;
     return kv_add_i64(s->tokens, STEPS, &scores) && kv_mul_i64(scores, GROUP * heads, &scores) &&
            kv_add_i64(scores, fixed + rows * pads, floats);
+}
+
+bool kv_token_bytes(int64_t tokens, int64_t kv_heads, int64_t dim_k, int64_t dim_v, int64_t *out)
+{
+    const kv_token_ctx c = sizes_of(kv_heads, dim_k, dim_v);
+    decode s = {.c = &c, .tokens = tokens};
+    const int64_t queries = GROUP * kv_heads, chunks = tokens / CHUNK + 2;
+    int64_t host, gpu, sums;
+    /* a GPU: scores, the chunks' sums and their number of outputs, and what does not grow with the tokens; no weights */
+    if (!plan_scratch(&s, &host) || !kv_add_i64(host, weight_floats(&c), &host) ||
+        !kv_mul_i64(queries, tokens + STEPS + 1, &gpu) || !kv_mul_i64(queries * (dim_v + 1), chunks, &sums) ||
+        !kv_add_i64(gpu, sums, &gpu) ||
+        !kv_add_i64(gpu, (queries + STEPS * kv_heads) * (dim_k + dim_v) + STEPS * E, &gpu))
+        return false;
+    return kv_mul_i64(host > gpu ? host : gpu, (int64_t)sizeof(float), out);
 }
 
 /* Cuts the scratch into its parts and, where the cache is small, converts it. */

@@ -79,6 +79,10 @@ void kv_token_ctx_free(kv_token_ctx *ctx); /* NULL is fine */
 KV_MUST_USE kv_rc kv_token_decode(const kv_token_ctx *ctx, kv_elem elem, int64_t tokens, const void *k, const void *v,
                                   kv_token_out *out, kv_err *err);
 
+/* Bytes that one decode takes at most beside K and V, weights included, on a CPU or a GPU; false where they do not fit
+ * 63 bits. Arguments within the limits of kv_token_check. */
+bool kv_token_bytes(int64_t tokens, int64_t kv_heads, int64_t dim_k, int64_t dim_v, int64_t *out);
+
 /* The variants of the inner loops, all with the same bits: "ref" first, NULL past the end. A new
  * context uses the last one that this machine can run. */
 const char *kv_token_variant(int index);

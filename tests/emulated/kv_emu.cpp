@@ -3,6 +3,7 @@
  *
  *   KV_EMU_DEVICES  numbers of the GPUs that this process sees, such as "0,1" or "" for none (default "0")
  *   KV_EMU_DRIVER   "old": the driver is too old for this program; "none": there is none
+ *   KV_EMU_MEMORY   bytes of each of them (default 8 GiB)
  *   KV_EMU_FAIL     "RANK N": on that rank of a job of Open MPI the N-th call from the start that can fail (0 = first) does */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,8 @@ struct CUevent_st {
     double at;
 };
 
+static const size_t TOTAL = (size_t)8 << 30;
+
 struct machine {
     std::map<void *, size_t> device, pinned;
     std::map<cudaStream_t, int> streams;
@@ -30,14 +33,16 @@ struct machine {
     unsigned char fill = 0xCD;
     kv_emu_order order = KV_EMU_TURNS;
     long fail_after = -1, launches = 0, waits = 0;
+    size_t total = TOTAL; /* bytes of a device's memory */
     int (*busy)(cudaStream_t) = nullptr;
 };
 
 static machine *new_machine(void)
 {
     machine *one = new machine; /* lives to the end: the program may close devices at exit */
-    const char *text = getenv("KV_EMU_FAIL"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+    const char *text = getenv("KV_EMU_FAIL"), *memory = getenv("KV_EMU_MEMORY"), *rank = getenv("OMPI_COMM_WORLD_RANK");
     long who = -1, when = -1;
+    if (memory != nullptr) one->total = strtoull(memory, nullptr, 10);
     if (text != nullptr && rank != nullptr && sscanf(text, "%ld %ld", &who, &when) == 2 && who == atol(rank))
         one->fail_after = when;
     return one;
@@ -48,8 +53,6 @@ static machine &m()
     static machine *one = new_machine();
     return *one;
 }
-
-static const size_t TOTAL = (size_t)8 << 30;
 
 /* ---- errors ----------------------------------------------------------------------------- */
 
@@ -150,7 +153,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device)
     snprintf(p->name, sizeof p->name, "emulated");
     memcpy(p->uuid.bytes, "emulated", 8);
     p->uuid.bytes[15] = (char)visible()[(size_t)device];
-    p->totalGlobalMem = TOTAL;
+    p->totalGlobalMem = m().total;
     p->major = 9;
     p->multiProcessorCount = 2;
     p->l2CacheSize = 1 << 20;
@@ -196,9 +199,14 @@ static size_t used(void)
     return n;
 }
 
+static size_t room(void)
+{
+    return m().total > used() ? m().total - used() : 0;
+}
+
 static cudaError_t take(std::map<void *, size_t> &where, void **p, size_t bytes)
 {
-    void *got = chosen() || bytes > TOTAL - used() ? nullptr : kv_guarded_new(bytes);
+    void *got = chosen() || (&where == &m().device && bytes > room()) ? nullptr : kv_guarded_new(bytes);
     if (got == nullptr) return fails(cudaErrorMemoryAllocation);
     where[got] = bytes;
     *p = got;
@@ -218,8 +226,8 @@ static cudaError_t give_back(std::map<void *, size_t> &where, void *p)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
-    *free_bytes = TOTAL - used();
-    *total_bytes = TOTAL;
+    *free_bytes = room();
+    *total_bytes = m().total;
     return cudaSuccess;
 }
 
@@ -419,6 +427,16 @@ void kv_emu_poison(unsigned char fill)
 void kv_emu_set_order(kv_emu_order order)
 {
     m().order = order;
+}
+
+void kv_emu_set_memory(int64_t bytes)
+{
+    m().total = bytes > 0 ? (size_t)bytes : TOTAL;
+}
+
+int64_t kv_emu_used(void)
+{
+    return (int64_t)used();
 }
 
 void kv_emu_fail_after(long n)

@@ -2,6 +2,8 @@
 #ifndef KV_EMU_H
 #define KV_EMU_H
 
+#include <stdint.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -16,6 +18,10 @@ void kv_emu_set_order(kv_emu_order order);
 
 /* The n-th call from now on that can fail does (0 = the next one), n < 0 switches it off. */
 void kv_emu_fail_after(long n);
+
+/* Bytes of device memory that there are from now on, in all; 0: as in the beginning. And those in use. */
+void kv_emu_set_memory(int64_t bytes);
+int64_t kv_emu_used(void);
 
 /* Device and pinned allocations that are not freed, kernels that ran. */
 long kv_emu_allocations(void);

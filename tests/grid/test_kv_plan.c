@@ -18,7 +18,7 @@ static void plan_new__counts_the_published_campaign(void **state)
     assert_int_equal(p.cells, 64);
     assert_int_equal(p.refused, 6);
     assert_int_equal(p.largest_positions, 2048); /* trtllm and lmdeploy: blocks of 32 and 64 */
-    assert_true(p.peak_cell >= 0 && p.peak_bytes >= 3 * 4096 && p.peak_bytes < 20000);
+    assert_true(p.peak_cell >= 0 && p.peak_bytes >= 3 * 4096 && p.peak_bytes < 100000); /* the token leg has weights */
     uint64_t sum = 0;
     for (int64_t i = 0; i < p.cells; i++) {
         assert_true(p.costs[i] > 0);

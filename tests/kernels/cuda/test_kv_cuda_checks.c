@@ -1,5 +1,7 @@
 /* The GPU's checks against the CPU's: probe, comparison, sets of differences, drift, and the token leg, number for
  * number and bit for bit. */
+#include "kernels/cuda/kv_cuda_kern.h"
+#include "kernels/kv_kern_token.h"
 #include "tests/kernels/cuda/kv_test_cuda.h"
 
 static kv_probe_result probe(kv_device *d, const kv_index *ix)
@@ -279,6 +281,27 @@ static void gather__puts_a_window_where_the_cpu_does(void **state)
     kvt_close(&d);
 }
 
+/* What a plan counts for the token leg is at least what it takes here, and not much more than that or the weights. */
+static void decode__takes_no_more_memory_than_planned(void **state)
+{
+    (void)state;
+    uint64_t r = 64;
+    for (int i = 0; i < 3000; i++) {
+        const kv_cuda_decode x = {.tokens = kvt_below(&r, i % 2 == 0 ? 300 : 3000000),
+                                  .heads = 1 + kvt_below(&r, i % 3 == 0 ? 3 : 200),
+                                  .dim_k = 1 + kvt_below(&r, 300),
+                                  .dim_v = 1 + kvt_below(&r, i % 5 == 0 ? 2000 : 200)};
+        int64_t floats, bytes;
+        assert_true(kv_cuda_token_floats(&x, &floats));
+        assert_true(kv_token_bytes(x.tokens, x.heads, x.dim_k, x.dim_v, &bytes));
+        const int64_t weights = 4 * 32 * x.heads * (3 * x.dim_k + 3 * x.dim_v + 40) + (2 << 20);
+        if (bytes < 4 * floats || bytes > 8 * floats + 4 * weights)
+            fail_msg("T=%" PRId64 " H=%" PRId64 " D=%" PRId64 " Dv=%" PRId64 ": %" PRId64 " bytes planned, %" PRId64
+                     " floats",
+                     x.tokens, x.heads, x.dim_k, x.dim_v, bytes, floats);
+    }
+}
+
 static void decode__gives_the_bits_of_the_cpu(void **state)
 {
     (void)state;
@@ -320,6 +343,7 @@ int main(void)
         cmocka_unit_test(compare_and_diffset__find_what_the_cpu_finds),
         cmocka_unit_test(drift__measures_what_the_cpu_measures),
         cmocka_unit_test(gather__puts_a_window_where_the_cpu_does),
+        cmocka_unit_test(decode__takes_no_more_memory_than_planned),
         cmocka_unit_test(decode__gives_the_bits_of_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
