@@ -1,5 +1,5 @@
 /* One cell: probe both native spaces, move every payload there and back, decode through the destination,
- * grade. Memory: three images (source, destination, third) of one unit, or, where that is too much, of a window of its
+ * grade. All of it is asked for first and looked at afterwards, so that a GPU is never waited for in between. Memory: three images (source, destination, third) of one unit, or, where that is too much, of a window of its
  * tokens (kv_cell_windows.h), and two bits a position. */
 #include "grid/kv_cell_run.h"
 
@@ -14,8 +14,22 @@
 #include "grid/kv_study_cell.h"
 #include "kernels/kv_kern_num.h"
 
-/* Everything one cell works with. */
+/* Something that the device was asked for, and what it says. */
+typedef enum { AT_PAYLOAD, AT_TOKENS, FORWARD, GATHER, FORWARD_AND_GATHER, ROUND_TRIP, DRIFT } finding_kind;
 typedef struct {
+    finding_kind kind;
+    union {
+        kv_guards_result guards; /* AT_PAYLOAD, AT_TOKENS: after a translation */
+        kv_compare_result compare;
+        kv_diffset_result diff;
+        kv_drift_result drift;
+    } is;
+} finding;
+
+#define FINDINGS 1024 /* before they are looked at */
+
+/* Everything one cell works with. */
+typedef struct kv_cell_asked {
     kv_runner *r;
     const kv_campaign *c;
     const kv_cell *cell;
@@ -28,7 +42,13 @@ typedef struct {
     kv_row *row;
     uint32_t stale, fill, fill_back; /* source tail, destination tail, source tail after the way back */
     uint32_t round;                  /* numbers the poison patterns */
-    bool forward, gather, outside;   /* found so far; outside: a round trip differs where an element is */
+    finding *found;                  /* FINDINGS */
+    size_t n_found;
+    kv_probe_result probed[2];
+    kv_decode_result *decoded;     /* of each layer of the model */
+    bool forward, gather, outside; /* found so far; outside: a round trip differs where an element is */
+    bool overrun;                  /* the token payload's translation wrote outside */
+    bool refused;
     kv_err *err;
 } run;
 
@@ -41,6 +61,54 @@ static void enter(run *x, int64_t n)
     memcpy(x->ix, kv_windows_at(&x->windows, n), sizeof x->ix);
     x->first_token = kv_windows_first(&x->windows, n);
     x->diffs = x->set[n + 1 == x->windows.count];
+}
+
+/* ---- what was found --------------------------------------------------------------------- */
+
+static void look_at(run *x, const finding *f)
+{
+    const kv_drift_result *d = &f->is.drift;
+    switch (f->kind) {
+    case AT_PAYLOAD:
+        x->forward = x->forward && kv_guards_whole(&f->is.guards);
+        x->gather = x->gather && kv_guards_whole(&f->is.guards);
+        break;
+    case AT_TOKENS: x->overrun = x->overrun || !kv_guards_whole(&f->is.guards); break;
+    case FORWARD: x->forward = x->forward && f->is.compare.differing == 0; break;
+    case GATHER: x->gather = x->gather && f->is.compare.differing == 0; break;
+    case FORWARD_AND_GATHER:
+        x->forward = x->forward && f->is.compare.differing == 0;
+        x->gather = x->gather && f->is.compare.differing == 0;
+        break;
+    case ROUND_TRIP:
+        x->row->diff_positions += f->is.diff.differing;
+        x->outside = x->outside || f->is.diff.outside_padding != 0;
+        break;
+    case DRIFT:
+        x->row->values_preserved = x->row->values_preserved && d->preserved;
+        x->row->finite = x->row->finite && d->finite;
+        if (d->worst_ppm > x->row->worst_ppm) x->row->worst_ppm = d->worst_ppm;
+        break;
+    }
+}
+
+static void look_at_all(run *x)
+{
+    for (size_t i = 0; i < x->n_found; i++) look_at(x, &x->found[i]);
+    x->n_found = 0;
+}
+
+/* The next finding, for the device to fill in. */
+static kv_rc next_finding(run *x, finding_kind kind, finding **out)
+{
+    if (x->n_found == FINDINGS) {
+        const kv_rc rc = OPS->finish(DEV, x->err);
+        if (rc != KV_OK) return rc;
+        look_at_all(x);
+    }
+    *out = &x->found[x->n_found++];
+    (*out)->kind = kind;
+    return KV_OK;
 }
 
 /* ---- the unit's payloads ---------------------------------------------------------------- */
@@ -67,28 +135,28 @@ static kv_rc build_source(run *x, const kv_payload *p)
     return OPS->build(DEV, x->image[0], &x->ix[0], p, x->ix[0].element, x->stale, x->err);
 }
 
-/* A translation into a poisoned image with guards; *whole is false when it wrote outside. */
-static kv_rc translate(run *x, int from, kv_image *src, int to, kv_image *dst, uint32_t fill, bool *whole)
+/* A translation into a poisoned image with guards. */
+static kv_rc translate(run *x, finding_kind kind, int from, kv_image *src, int to, kv_image *dst, uint32_t fill)
 {
-    kv_guards_result guards;
+    finding *f;
     kv_rc rc;
     KV_TRY(rc, out, OPS->poison(DEV, dst, kv_index_bytes(&x->ix[to]), x->round++, x->err));
     KV_TRY(rc, out, OPS->translate(DEV, &x->ix[from], src, &x->ix[to], dst, fill, x->err));
-    KV_TRY(rc, out, OPS->guards(DEV, dst, &guards, x->err));
-    *whole = kv_guards_whole(&guards);
+    KV_TRY(rc, out, next_finding(x, kind, &f));
+    rc = OPS->guards(DEV, dst, &f->is.guards, x->err);
 out:
     return rc;
 }
 
-/* The destination's own image of the payload, its values passed through element type `via`. */
-static kv_rc matches(run *x, const kv_payload *p, int32_t via, bool *equal)
+/* Against the destination's own image of the payload, its values passed through element type `via`. */
+static kv_rc compare(run *x, finding_kind kind, const kv_payload *p, int32_t via)
 {
-    kv_compare_result cmp;
+    finding *f;
     kv_rc rc;
     KV_TRY(rc, out, OPS->poison(DEV, x->third, kv_index_bytes(&x->ix[1]), x->round++, x->err));
     KV_TRY(rc, out, OPS->build(DEV, x->third, &x->ix[1], p, via, x->fill, x->err));
-    KV_TRY(rc, out, OPS->compare(DEV, &x->ix[1], x->image[1], x->third, &cmp, x->err));
-    *equal = cmp.differing == 0;
+    KV_TRY(rc, out, next_finding(x, kind, &f));
+    rc = OPS->compare(DEV, &x->ix[1], x->image[1], x->third, &f->is.compare, x->err);
 out:
     return rc;
 }
@@ -96,17 +164,14 @@ out:
 static kv_rc move_payload(run *x, int32_t kind, int64_t first_layer)
 {
     const kv_payload p = payload_of(x, kind, first_layer);
-    bool there = false, back = false, forward = false, gather = false;
+    const bool twice = x->ix[0].element != (int32_t)x->g->element;
     kv_rc rc;
     KV_TRY(rc, out, build_source(x, &p));
-    KV_TRY(rc, out, translate(x, 0, x->image[0], 1, x->image[1], x->fill, &there));
-    KV_TRY(rc, out, matches(x, &p, (int32_t)x->g->element, &forward));
-    gather = forward;
-    if (x->ix[0].element != (int32_t)x->g->element) KV_TRY(rc, out, matches(x, &p, x->ix[0].element, &gather));
-    KV_TRY(rc, out, translate(x, 1, x->image[1], 0, x->third, x->fill_back, &back));
-    KV_TRY(rc, out, OPS->diffset_add(DEV, x->diffs, x->third, x->image[0], x->err));
-    x->forward = x->forward && forward && there && back;
-    x->gather = x->gather && gather && there && back;
+    KV_TRY(rc, out, translate(x, AT_PAYLOAD, 0, x->image[0], 1, x->image[1], x->fill));
+    KV_TRY(rc, out, compare(x, twice ? FORWARD : FORWARD_AND_GATHER, &p, (int32_t)x->g->element));
+    if (twice) KV_TRY(rc, out, compare(x, GATHER, &p, x->ix[0].element));
+    KV_TRY(rc, out, translate(x, AT_PAYLOAD, 1, x->image[1], 0, x->third, x->fill_back));
+    rc = OPS->diffset_add(DEV, x->diffs, x->third, x->image[0], x->err);
 out:
     return rc;
 }
@@ -117,6 +182,7 @@ typedef struct kv_reference {
     int64_t geometry, first_head, heads;
     int32_t halves; /* a latent row decodes otherwise than one head */
     uint64_t seed;
+    kv_decode_result *asked; /* of each layer, until it was looked at; then NULL */
     int32_t tokens[KV_DECODE_STEPS];
     char digest[KV_HASH_HEX];
 } kv_reference;
@@ -129,72 +195,78 @@ void kv_digest_logits(kv_hash *h, const kv_decode_result *d)
     kv_hash_update(h, bytes, sizeof bytes);
 }
 
-/* Decodes the canonical tensor itself, all layers; remembered for the next pair of the same geometry and heads. */
-static kv_rc reference(run *x, const kv_reference **out)
+/* The decode of the canonical tensor itself that belongs to a pair: by geometry and heads, not by layouts. */
+static kv_reference *reference_of(const run *x)
+{
+    const kv_runner *r = x->r;
+    const kv_index *ix = &x->windows.whole[0];
+    for (size_t i = 0; i < r->n_references; i++) {
+        kv_reference *k = &r->references[i];
+        if (k->geometry == x->cell->geometry && k->first_head == ix->first_head && k->heads == ix->heads &&
+            k->halves == ix->halves && k->seed == x->c->seed)
+            return k;
+    }
+    return NULL;
+}
+
+/* Asks for it, all layers; remembered for the next pair of the same geometry and heads. */
+static kv_rc ask_reference(run *x)
 {
     kv_runner *r = x->r;
     const kv_index *ix = &x->windows.whole[0];
+    kv_rc rc = KV_OK;
     x->first_token = 0;
-    for (size_t i = 0; i < r->n_references; i++) {
-        const kv_reference *k = &r->references[i];
-        if (k->geometry == x->cell->geometry && k->first_head == ix->first_head && k->heads == ix->heads &&
-            k->halves == ix->halves && k->seed == x->c->seed) {
-            *out = k;
-            return KV_OK;
-        }
-    }
+    if (reference_of(x) != NULL) return KV_OK;
     kv_reference *grown = kv_realloc(r->references, r->n_references + 1, sizeof *grown);
     if (grown == NULL) return KV_FAIL(x->err, KV_ENOMEM, "no memory for a reference decode");
     r->references = grown;
-    kv_reference *k = &grown[r->n_references];
-    memset(k, 0, sizeof *k);
-    k->geometry = x->cell->geometry;
-    k->first_head = ix->first_head;
-    k->heads = ix->heads;
-    k->halves = ix->halves;
-    k->seed = x->c->seed;
-    kv_hash h;
-    kv_hash_init(&h);
-    for (int64_t layer = 0; layer < x->g->layers; layer++) {
+    kv_decode_result *asked = kv_alloc((size_t)x->g->layers, sizeof *asked);
+    if (asked == NULL) return KV_FAIL(x->err, KV_ENOMEM, "no memory for a reference decode");
+    grown[r->n_references++] = (kv_reference){.geometry = x->cell->geometry,
+                                              .first_head = ix->first_head,
+                                              .heads = ix->heads,
+                                              .halves = ix->halves,
+                                              .seed = x->c->seed,
+                                              .asked = asked};
+    for (int64_t layer = 0; layer < x->g->layers && rc == KV_OK; layer++) {
         const kv_payload p = payload_of(x, KV_PAYLOAD_TOKENS, layer);
-        kv_decode_result d;
-        kv_rc rc = OPS->decode_reference(DEV, ix, &p, x->c->seed, layer, x->third, &d, x->err);
-        if (rc != KV_OK) return rc;
-        if (layer == 0) memcpy(k->tokens, d.tokens, sizeof k->tokens);
-        kv_digest_logits(&h, &d);
+        rc = OPS->decode_reference(DEV, ix, &p, x->c->seed, layer, x->third, &asked[layer], x->err);
     }
-    kv_hash_final_hex(&h, k->digest);
-    r->n_references++;
-    *out = k;
-    return KV_OK;
+    return rc;
 }
 
-/* How far the values of the token payload moved, over all units of a row. */
-static kv_rc note_drift(run *x)
+/* Forgets references that were asked for and not looked at: what was to tell them failed. */
+void kv_cell_forget(kv_runner *r)
 {
-    kv_drift_result d;
-    kv_rc rc = OPS->drift(DEV, &x->ix[0], x->image[0], &x->ix[1], x->image[1], &d, x->err);
-    if (rc != KV_OK) return rc;
-    x->row->values_preserved = x->row->values_preserved && d.preserved;
-    x->row->finite = x->row->finite && d.finite;
-    if (d.worst_ppm > x->row->worst_ppm) x->row->worst_ppm = d.worst_ppm;
-    return KV_OK;
+    size_t kept = 0;
+    for (size_t i = 0; i < r->n_references; i++) {
+        kv_free(r->references[i].asked);
+        if (r->references[i].asked == NULL) r->references[kept++] = r->references[i];
+    }
+    r->n_references = kept;
+}
+
+static void digest(const kv_decode_result *d, int64_t layers, int32_t tokens[KV_DECODE_STEPS], char hex[KV_HASH_HEX])
+{
+    kv_hash h;
+    kv_hash_init(&h);
+    for (int64_t layer = 0; layer < layers; layer++) kv_digest_logits(&h, &d[layer]);
+    kv_hash_final_hex(&h, hex);
+    memcpy(tokens, d[0].tokens, sizeof d[0].tokens);
 }
 
 /* The token payload of the unit from layer `first` on, moved: window n of it. */
 static kv_rc move_tokens(run *x, int64_t first, int64_t n)
 {
-    bool whole;
+    finding *f;
     kv_rc rc;
     enter(x, n);
     const kv_payload p = payload_of(x, KV_PAYLOAD_TOKENS, first);
     KV_TRY(rc, out, build_source(x, &p));
-    KV_TRY(rc, out, translate(x, 0, x->image[0], 1, x->image[1], x->fill, &whole));
-    if (!whole) { /* as in a gather: what writes outside reproduces nothing */
-        x->row->gather_agrees = false;
-        x->row->observed[KV_OBS_FORWARD] = KV_FALSE;
-    }
-    if (x->row->converts) rc = note_drift(x);
+    KV_TRY(rc, out, translate(x, AT_TOKENS, 0, x->image[0], 1, x->image[1], x->fill));
+    if (!x->row->converts) goto out;
+    KV_TRY(rc, out, next_finding(x, DRIFT, &f)); /* how far the values moved */
+    rc = OPS->drift(DEV, &x->ix[0], x->image[0], &x->ix[1], x->image[1], &f->is.drift, x->err);
 out:
     return rc;
 }
@@ -223,25 +295,10 @@ out:
 static kv_rc decode_all(run *x)
 {
     const int64_t unit = x->windows.whole[0].layers;
-    kv_row *row = x->row;
-    const kv_reference *ref = NULL;
-    kv_hash h;
     kv_rc rc = KV_OK;
-    kv_hash_init(&h);
-    for (int64_t layer = 0; layer < x->g->layers; layer++) {
-        kv_decode_result d;
-        KV_TRY(rc, out, decode_layer(x, layer - layer % unit, layer % unit, &d));
-        if (layer == 0) memcpy(row->decoded, d.tokens, sizeof row->decoded);
-        kv_digest_logits(&h, &d);
-    }
-    kv_hash_final_hex(&h, row->logits_digest);
-    KV_TRY(rc, out, reference(x, &ref));
-    memcpy(row->reference, ref->tokens, sizeof row->reference);
-    memcpy(row->reference_digest, ref->digest, sizeof row->reference_digest);
-    row->observed[KV_OBS_TOKENS] = memcmp(row->decoded, row->reference, sizeof row->decoded) == 0 &&
-                                   strcmp(row->logits_digest, row->reference_digest) == 0;
-out:
-    return rc;
+    for (int64_t layer = 0; layer < x->g->layers && rc == KV_OK; layer++)
+        rc = decode_layer(x, layer - layer % unit, layer % unit, &x->decoded[layer]);
+    return rc == KV_OK ? ask_reference(x) : rc;
 }
 
 /* ---- the cell --------------------------------------------------------------------------- */
@@ -249,57 +306,80 @@ out:
 static kv_rc probe_both(run *x)
 {
     const kv_index *ix = x->windows.whole; /* it takes no image, so it is never in windows */
-    kv_probe_result s, d;
-    kv_row *row = x->row;
     kv_rc rc;
-    row->same_image = kv_index_same_image(&ix[0], &ix[1]); /* here: planning a cell must not walk its axes */
-    KV_TRY(rc, out, OPS->probe(DEV, &ix[0], &s, x->err));
-    KV_TRY(rc, out, OPS->probe(DEV, &ix[1], &d, x->err));
-    row->source_checked = s.checked;
-    row->source_total = ix[0].native;
-    row->source_padding = s.padding;
-    row->source_bijective = s.bad == 0 && s.elements_hit == ix[0].elements;
-    row->checked = d.checked;
-    row->total = ix[1].native;
-    row->dest_padding = d.padding;
-    row->dest_bijective = d.bad == 0 && d.elements_hit == ix[1].elements;
-    row->unread_padding = s.padding * (x->g->layers / ix[0].layers);
+    x->row->same_image = kv_index_same_image(&ix[0], &ix[1]); /* here: planning a cell must not walk its axes */
+    KV_TRY(rc, out, OPS->probe(DEV, &ix[0], &x->probed[0], x->err));
+    rc = OPS->probe(DEV, &ix[1], &x->probed[1], x->err);
 out:
     return rc;
 }
 
 static kv_rc move_all(run *x)
 {
-    kv_row *row = x->row;
     const int32_t payloads = kv_campaign_payloads(x->c, x->g);
     kv_rc rc = KV_OK;
-    x->forward = x->gather = true;
     for (int64_t first = 0; first < x->g->layers; first += x->windows.whole[0].layers)
         for (int64_t n = 0; n < x->windows.count; n++) {
-            kv_diffset_result diff;
+            finding *f;
             enter(x, n);
             for (int32_t k = 0; k < payloads; k++)
                 KV_TRY(rc, out, move_payload(x, x->c->exhaustive ? KV_PAYLOAD_SWEEP + k : k, first));
-            KV_TRY(rc, out, OPS->diffset_take(DEV, x->diffs, &diff, x->err));
-            row->diff_positions += diff.differing;
-            x->outside = x->outside || diff.outside_padding != 0;
+            KV_TRY(rc, out, next_finding(x, ROUND_TRIP, &f));
+            KV_TRY(rc, out, OPS->diffset_take(DEV, x->diffs, &f->is.diff, x->err));
         }
-    row->gather_payloads = payloads;
-    row->gather_agrees = x->gather;
-    row->observed[KV_OBS_FORWARD] = x->forward && row->source_bijective && row->dest_bijective;
-    row->observed[KV_OBS_IDENTICAL] = row->diff_positions == 0;
-    /* positions of padding can differ only where the stale value and the fill differ: all of them, or none */
-    const int64_t expected = x->stale != x->fill_back ? row->unread_padding : 0;
-    row->observed[KV_OBS_DIFF_IS_PADDING] = !x->outside && row->diff_positions == expected;
 out:
     return rc;
 }
 
-/* Room for any window, and for a dense layer. */
+/* The row of what was found. */
+static kv_rc tell(run *x)
+{
+    const kv_probe_result *s = &x->probed[0], *d = &x->probed[1];
+    const kv_index *ix = x->windows.whole;
+    kv_row *row = x->row;
+    kv_reference *ref = reference_of(x);
+    if (ref == NULL) return KV_FAIL(x->err, KV_EDEVICE, "the reference decode failed in another cell");
+    look_at_all(x);
+    row->source_checked = s->checked;
+    row->source_total = ix[0].native;
+    row->source_padding = s->padding;
+    row->source_bijective = s->bad == 0 && s->elements_hit == ix[0].elements;
+    row->checked = d->checked;
+    row->total = ix[1].native;
+    row->dest_padding = d->padding;
+    row->dest_bijective = d->bad == 0 && d->elements_hit == ix[1].elements;
+    row->unread_padding = s->padding * (x->g->layers / ix[0].layers);
+    row->gather_payloads = kv_campaign_payloads(x->c, x->g);
+    /* in the token leg as in a gather: what writes outside reproduces nothing */
+    row->gather_agrees = x->gather && !x->overrun;
+    row->observed[KV_OBS_FORWARD] = x->forward && !x->overrun && row->source_bijective && row->dest_bijective;
+    row->observed[KV_OBS_IDENTICAL] = row->diff_positions == 0;
+    /* positions of padding can differ only where the stale value and the fill differ: all of them, or none */
+    const int64_t expected = x->stale != x->fill_back ? row->unread_padding : 0;
+    row->observed[KV_OBS_DIFF_IS_PADDING] = !x->outside && row->diff_positions == expected;
+    if (ref->asked != NULL) {
+        digest(ref->asked, x->g->layers, ref->tokens, ref->digest);
+        kv_free(ref->asked);
+        ref->asked = NULL;
+    }
+    digest(x->decoded, x->g->layers, row->decoded, row->logits_digest);
+    memcpy(row->reference, ref->tokens, sizeof row->reference);
+    memcpy(row->reference_digest, ref->digest, sizeof row->reference_digest);
+    row->observed[KV_OBS_TOKENS] = memcmp(row->decoded, row->reference, sizeof row->decoded) == 0 &&
+                                   strcmp(row->logits_digest, row->reference_digest) == 0;
+    row->ran = true;
+    row->verdict = (int32_t)kv_grade(false, row->converts, x->g->tokens == 0, row->observed);
+    return KV_OK;
+}
+
+/* Room for what is found, for any window, and for a dense layer. */
 static kv_rc open_images(run *x)
 {
     const kv_windows *w = &x->windows;
     kv_rc rc;
+    x->found = kv_alloc(FINDINGS, sizeof *x->found);
+    x->decoded = kv_alloc((size_t)x->g->layers, sizeof *x->decoded);
+    if (x->found == NULL || x->decoded == NULL) return KV_FAIL(x->err, KV_ENOMEM, "no memory for what a cell finds");
     KV_TRY(rc, out, OPS->image_new(DEV, kv_index_bytes(&w->part[0]), &x->image[0], x->err));
     KV_TRY(rc, out, OPS->image_new(DEV, kv_index_bytes(&w->part[1]), &x->image[1], x->err));
     KV_TRY(rc, out, OPS->image_new(DEV, kv_windows_third_bytes(w, x->g), &x->third, x->err));
@@ -316,6 +396,8 @@ static void close_images(run *x)
     OPS->image_free(DEV, x->third);
     OPS->image_free(DEV, x->image[1]);
     OPS->image_free(DEV, x->image[0]);
+    kv_free(x->decoded);
+    kv_free(x->found);
 }
 
 /* Binds both sides; refused cells end here. */
@@ -386,24 +468,78 @@ static kv_rc split(run *x)
     return kv_windows_fit(side, x->g, x->r->memory_bytes, strcmp(OPS->kind, "cpu") != 0, &x->windows, x->err);
 }
 
-/* A cell of check "pair". */
-static kv_rc run_pair(run *x)
+/* Asks for all of a cell of check "pair". */
+static kv_rc ask(run *x)
 {
-    bool refused = false;
-    kv_rc rc = bind_sides(x, &refused);
-    if (rc != KV_OK || refused) {
-        x->row->verdict = KV_VERDICT_REFUSED;
-        return rc;
-    }
+    kv_rc rc = bind_sides(x, &x->refused);
+    if (rc != KV_OK || x->refused) return rc;
+    x->forward = x->gather = true;
     rc = probe_both(x);
     if (rc == KV_OK) rc = split(x);
     if (rc == KV_OK) rc = open_images(x);
     if (rc == KV_OK) rc = move_all(x);
     if (rc == KV_OK) rc = decode_all(x);
-    close_images(x);
-    x->row->ran = true;
-    x->row->verdict = (int32_t)kv_grade(false, x->row->converts, x->g->tokens == 0, x->row->observed);
     return rc;
+}
+
+static kv_rc run_pair(run *x)
+{
+    kv_rc rc = ask(x);
+    if (rc == KV_OK && x->refused) {
+        x->row->verdict = KV_VERDICT_REFUSED;
+        return rc;
+    }
+    if (rc == KV_OK) rc = OPS->finish(DEV, x->err);
+    if (rc == KV_OK) rc = tell(x);
+    if (rc != KV_OK) kv_cell_forget(x->r);
+    close_images(x);
+    return rc;
+}
+
+static void start_row(kv_row *row, int64_t cell)
+{
+    memset(row, 0, sizeof *row);
+    row->cell = cell;
+    row->error_class = -1;
+    for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
+}
+
+/* ---- asked for now, told later ---------------------------------------------------------- */
+
+kv_rc kv_cell_ask(kv_runner *r, const kv_campaign *c, int64_t cell, kv_cell_asked **out, kv_err *err)
+{
+    run *x = kv_alloc(1, sizeof *x);
+    if (x == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a cell");
+    x->row = kv_alloc(1, sizeof *x->row);
+    *out = x;
+    if (x->row == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a row");
+    start_row(x->row, cell);
+    x->r = r;
+    x->c = c;
+    x->cell = &c->cells[cell];
+    x->g = &c->geometries[x->cell->geometry];
+    x->err = err;
+    return ask(x);
+}
+
+kv_rc kv_cell_tell(kv_cell_asked *x, kv_row *row, kv_err *err)
+{
+    kv_rc rc = KV_OK;
+    x->err = err;
+    if (x->refused)
+        x->row->verdict = KV_VERDICT_REFUSED;
+    else
+        rc = tell(x);
+    if (rc == KV_OK) *row = *x->row;
+    return rc;
+}
+
+void kv_cell_drop(kv_cell_asked *x)
+{
+    if (x == NULL) return;
+    close_images(x);
+    kv_free(x->row);
+    kv_free(x);
 }
 
 kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row, kv_err *err)
@@ -411,10 +547,7 @@ kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row,
     if (cell < 0 || (size_t)cell >= c->n_cells) return KV_FAIL(err, KV_EBUG, "cell %" PRId64 " does not exist", cell);
     kv_err why = {0};
     kv_rc rc;
-    memset(row, 0, sizeof *row);
-    row->cell = cell;
-    row->error_class = -1;
-    for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
+    start_row(row, cell);
     run x = {.r = r, .c = c, .cell = &c->cells[cell], .row = row, .err = &why};
     x.g = &c->geometries[x.cell->geometry];
     if (x.cell->check == KV_CHECK_ATTRIBUTION) {
@@ -437,6 +570,7 @@ kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row,
 
 void kv_runner_free(kv_runner *r)
 {
+    kv_cell_forget(r);
     kv_free(r->references);
     r->references = NULL;
     r->n_references = 0;

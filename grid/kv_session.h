@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "certs/kv_key.h"
+#include "grid/kv_ahead.h"
 #include "grid/kv_assurance.h"
 #include "grid/kv_cell_run.h"
 #include "grid/kv_demand.h"
@@ -24,7 +25,8 @@ typedef struct {
     kv_campaign c;
     kv_plan plan;
     kv_runner runner;
-    kv_chosen on; /* the runner's device */
+    kv_chosen on;    /* the runner's device */
+    kv_ahead *ahead; /* cells begun before their turn; NULL: none */
     kv_demand demand;
     bool *done;    /* cells whose rows stood in the journal; the same on all ranks */
     int64_t *todo; /* the others */

@@ -75,6 +75,15 @@ bool kv_session_stop_asked(const kv_session *s)
     return stop_asked || (s->o->time_limit_s > 0 && kv_session_seconds(s) >= (double)s->o->time_limit_s);
 }
 
+static void on_coming(void *ctx, const int64_t *items, int32_t n)
+{
+    const kv_session *s = ctx;
+    int64_t cells[KV_MPI_COMING];
+    if (kv_session_stop_asked(s)) return;
+    for (int32_t i = 0; i < n; i++) cells[i] = items[i] < s->n_todo ? s->todo[items[i]] : -1;
+    kv_ahead_coming(s->ahead, cells, n);
+}
+
 static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
 {
     kv_session *s = ctx;
@@ -85,7 +94,9 @@ static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
         return kv_assurance_make((int)(item - s->n_todo), result, err);
     }
     kv_session_now_cell(s, s->todo[item]);
-    kv_rc rc = kv_cell_run(&s->runner, &s->c, s->todo[item], &row, err);
+    kv_rc rc = KV_OK;
+    if (s->ahead == NULL || !kv_ahead_take(s->ahead, s->todo[item], &row))
+        rc = kv_cell_run(&s->runner, &s->c, s->todo[item], &row, err);
     if (rc == KV_OK) rc = kv_fault_cell(kv_mpi_rank(s->m), &row, err);
     if (rc != KV_OK) return rc;
     if (row.verdict == KV_VERDICT_FAILED)
@@ -129,12 +140,16 @@ static kv_rc make_costs(kv_session *s, kv_err *err)
 kv_rc kv_session_compute(kv_session *s, kv_err *err)
 {
     const bool root = kv_session_is_root(s);
-    kv_rc rc = kv_mpi_agree(s->m, make_costs(s, err), err);
+    const int64_t memory = s->runner.memory_bytes > 0 ? s->runner.memory_bytes / 2 : s->on.gpu.memory_bytes / 4;
+    kv_rc rc = make_costs(s, err);
+    if (rc == KV_OK) rc = kv_ahead_new(&s->runner, &s->c, memory, &s->ahead, err);
+    rc = kv_mpi_agree(s->m, rc, err);
     if (rc != KV_OK) return rc;
     const kv_mpi_job job = {.n_items = s->n_todo + KV_ASSURANCE_ITEMS,
                             .costs = s->costs,
                             .ctx = s,
                             .run_item = run_item,
+                            .coming = s->ahead != NULL ? on_coming : NULL,
                             .on_result = on_result,
                             .on_progress = on_progress,
                             .stop = &stop_asked};
@@ -149,6 +164,8 @@ kv_rc kv_session_compute(kv_session *s, kv_err *err)
                 s->o->state);
     rc = kv_mpi_handout(s->m, &job, err);
 out:
+    kv_ahead_free(s->ahead);
+    s->ahead = NULL;
     kv_progress_end(&s->progress);
     return rc;
 }

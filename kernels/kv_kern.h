@@ -143,7 +143,8 @@ typedef struct {
     /* Waves, NULL where a device gives every result at once. A wave is some cells whose operations are queued together: in
      * their order within a cell, in none between cells, and what gives a result gives it late, for *out is set by wave_wait;
      * until then it, the images and the sets must live. With one cell operations go to the device as they come, with several
-     * when the wave is sent, those that are alike in one launch. Not for `read`, `write`, `finish`, `copy` and the codec.
+     * when the wave is sent, those that are alike in one launch; `finish` then waits for
+     * the wave of the current cell. Not for `read`, `write`, `copy` and the codec.
      * wave_open: 0 <= wave < KV_WAVES, not under way; 1 <= cells <= KV_WAVE_CELLS. */
     kv_rc (*wave_open)(kv_device *d, int32_t wave, int32_t cells, kv_err *err);
     /* What follows belongs to that cell; with wave -1 to none, and its results come at once. */

@@ -81,6 +81,8 @@ typedef struct {
     double seconds;               /* since the hand-out began */
 } kv_mpi_progress;
 
+#define KV_MPI_COMING 256 /* items at most */
+
 /* The work. Must be the same on all ranks but for ctx, stop and the rank-0 callbacks. */
 typedef struct {
     int64_t n_items;       /* items are 0 .. n_items-1 */
@@ -91,6 +93,9 @@ typedef struct {
      * empty; may stay empty). An item that merely goes wrong is a result of the caller's own
      * making; a return other than KV_OK is fatal for the whole run. Main thread only. */
     kv_rc (*run_item)(void *ctx, int64_t item, kv_buf *result, kv_err *err);
+    /* May be NULL. Called before run_item with the items that this rank will run next unless the run is stopped, in order:
+     * items[0] is the one that run_item is about to be called with. So that several can be begun together. */
+    void (*coming)(void *ctx, const int64_t *items, int32_t n);
     /* Rank 0 only (NULL elsewhere is fine): takes the bytes of an item, in any order, each item
      * at most once. Calls of on_result and on_progress never overlap each other, but come from
      * the helper thread while run_item runs in the main thread. bytes die with the call. A

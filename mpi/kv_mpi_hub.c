@@ -102,6 +102,16 @@ static bool hand_over(kv_mpi_hub *h, int rank, const kv_mpi_result *res)
 
 /* ---- the main thread ---- */
 
+/* One item, or the first of a chunk where the job wants to know what comes. Holding lock. */
+static bool take(kv_mpi_hub *h, int64_t *position)
+{
+    kv_mpi_chunk *next = &h->main_next;
+    if (h->s.job->coming == NULL) return kv_mpi_pool_take_one(&h->pool, 0, position);
+    if (h->pool.closed || (next->begin == next->end && !kv_mpi_pool_take(&h->pool, 0, next))) return false;
+    *position = next->begin++;
+    return true;
+}
+
 bool kv_mpi_hub_next_item(kv_mpi_hub *h, int64_t delivered, double busy_s, int64_t *item)
 {
     int64_t position = 0;
@@ -110,13 +120,24 @@ bool kv_mpi_hub_next_item(kv_mpi_hub *h, int64_t delivered, double busy_s, int64
         (void)kv_mpi_pool_done(&h->pool, 0, delivered);
         kv_mpi_pool_busy(&h->pool, 0, busy_s);
     }
-    const bool got = kv_mpi_pool_take_one(&h->pool, 0, &position);
+    const bool got = take(h, &position);
     h->main_item = got ? kv_mpi_order_item(h->s.order, position) : -1;
     h->main_since_ns = now_ns(h);
     h->main_idle = !got;
     *item = h->main_item;
     pthread_mutex_unlock(&h->lock);
     return got;
+}
+
+int32_t kv_mpi_hub_coming(kv_mpi_hub *h, int64_t *items)
+{
+    int32_t n = 0;
+    pthread_mutex_lock(&h->lock);
+    if (h->main_item >= 0) items[n++] = h->main_item;
+    for (int64_t at = h->main_next.begin; at < h->main_next.end && n < KV_MPI_COMING; at++)
+        items[n++] = kv_mpi_order_item(h->s.order, at);
+    pthread_mutex_unlock(&h->lock);
+    return n;
 }
 
 bool kv_mpi_hub_ran(kv_mpi_hub *h, int64_t item, kv_rc rc, const kv_buf *bytes, const kv_err *err)

@@ -52,6 +52,7 @@ typedef struct {
     bool stopping;
     bool main_idle;         /* the main thread computes nothing any more */
     int64_t main_item;      /* what it computes, -1 for nothing */
+    kv_mpi_chunk main_next; /* what it will compute after that, where the job wants to know what comes */
     uint64_t main_since_ns; /* since when */
 
     kv_mpi_peer *peers; /* by rank; [0] unused */
@@ -72,6 +73,8 @@ void kv_mpi_hub_progress(kv_mpi_hub *h, bool last);
 /* ---- the main thread ---- */
 /* Books what this thread has delivered (-1: nothing), and takes its next item; false when there is none. */
 bool kv_mpi_hub_next_item(kv_mpi_hub *h, int64_t delivered, double busy_s, int64_t *item);
+/* The items that this thread runs next, the one just taken first; how many, at most KV_MPI_COMING. */
+int32_t kv_mpi_hub_coming(kv_mpi_hub *h, int64_t *items);
 /* What run_item gave for item; delivers it. False when the run must end. */
 bool kv_mpi_hub_ran(kv_mpi_hub *h, int64_t item, kv_rc rc, const kv_buf *bytes, const kv_err *err);
 

@@ -17,6 +17,10 @@ static void compute(kv_mpi_root *r)
         if (!kv_mpi_hub_next_item(r->hub, delivered, busy_s, &item)) break;
         bytes.len = 0;
         const uint64_t begin = kv_mpi_now_ns();
+        if (r->job->coming != NULL) {
+            int64_t items[KV_MPI_COMING];
+            r->job->coming(r->job->ctx, items, kv_mpi_hub_coming(r->hub, items));
+        }
         const kv_rc rc = r->job->run_item(r->job->ctx, item, &bytes, &err);
         busy_s = (double)(kv_mpi_now_ns() - begin) * 1e-9;
         delivered = kv_mpi_hub_ran(r->hub, item, rc, &bytes, &err) ? item : -1; /* if not, the pool is closed now */

@@ -19,6 +19,15 @@ static void progress(solo *s, bool last)
     s->job->on_progress(s->job->ctx, &s->at);
 }
 
+static void tell_coming(const kv_mpi_job *job, const kv_mpi_order *order, int64_t at)
+{
+    int64_t items[KV_MPI_COMING];
+    int32_t n = 0;
+    if (job->coming == NULL) return;
+    for (; at < order->n && n < KV_MPI_COMING; at++) items[n++] = kv_mpi_order_item(order, at);
+    job->coming(job->ctx, items, n);
+}
+
 static kv_rc run_one(solo *s, int64_t item, kv_buf *result, kv_err *err)
 {
     result->len = 0;
@@ -45,6 +54,7 @@ kv_rc kv_mpi_solo(const kv_mpi_job *job, const kv_mpi_order *order, kv_mpi_clock
             rc = KV_FAIL(err, KV_EINTR, "asked to stop after %lld of %lld items", (long long)p, (long long)order->n);
             break;
         }
+        tell_coming(job, order, p);
         rc = run_one(&s, kv_mpi_order_item(order, p), &result, err);
         if (rc != KV_OK) break;
         s.at.items_done++;

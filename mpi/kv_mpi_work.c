@@ -86,6 +86,15 @@ int64_t kv_mpi_work_item(const kv_mpi_work *w)
     return kv_mpi_order_item(w->order, w->queue[0].begin);
 }
 
+int32_t kv_mpi_work_coming(const kv_mpi_work *w, int64_t *items)
+{
+    int32_t n = 0;
+    for (int i = 0; i < w->n_queue; i++)
+        for (int64_t at = w->queue[i].begin; at < w->queue[i].end && n < KV_MPI_COMING; at++)
+            items[n++] = kv_mpi_order_item(w->order, at);
+    return n;
+}
+
 static bool must_flush(const kv_mpi_work *w)
 {
     if (w->fill.head.n_results == 0) return false;

@@ -41,6 +41,8 @@ typedef enum {
 /* What to do when no order waits. stop: this rank was asked to. */
 kv_mpi_step kv_mpi_work_next(kv_mpi_work *w, bool stop);
 int64_t kv_mpi_work_item(const kv_mpi_work *w);
+/* The items that come next, that one first; how many there are, at most KV_MPI_COMING. */
+int32_t kv_mpi_work_coming(const kv_mpi_work *w, int64_t *items);
 /* What run_item gave for that item, after busy_ns. True: the report must be sent now. */
 bool kv_mpi_work_ran(kv_mpi_work *w, kv_rc rc, const kv_buf *bytes, uint64_t busy_ns, const kv_err *err);
 /* Closes the report; w->out is to be sent. The two reports change places, so the next item can be added at once: the

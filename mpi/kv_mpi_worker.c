@@ -67,6 +67,10 @@ static bool run_item(worker *w)
     kv_err err = {0};
     w->result.len = 0;
     const uint64_t begin = kv_mpi_now_ns();
+    if (w->job->coming != NULL) {
+        int64_t items[KV_MPI_COMING];
+        w->job->coming(w->job->ctx, items, kv_mpi_work_coming(&w->work, items));
+    }
     const kv_rc rc = w->job->run_item(w->job->ctx, kv_mpi_work_item(&w->work), &w->result, &err);
     return kv_mpi_work_ran(&w->work, rc, &w->result, kv_mpi_now_ns() - begin, &err);
 }

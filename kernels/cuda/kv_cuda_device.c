@@ -51,10 +51,10 @@ out:
 
 static kv_rc finish(kv_device *d, kv_err *err)
 {
-    const kv_cuda *c = (kv_cuda *)(void *)d;
+    kv_cuda *c = (kv_cuda *)(void *)d;
     kv_rc rc;
     KV_TRY(rc, out, kv_cuda_enter(c, err));
-    rc = kv_cuda_wait(c, err);
+    rc = c->at != NULL ? kv_cuda_wave_settle(c, err) : kv_cuda_wait(c, err);
 out:
     return rc;
 }

@@ -181,6 +181,11 @@ out:
     return rc;
 }
 
+kv_rc kv_cuda_wave_settle(kv_cuda *c, kv_err *err)
+{
+    return settle(c, c->at, err);
+}
+
 /* ---- what operations ask for ------------------------------------------------------------ */
 
 kv_rc kv_cuda_result_room(kv_cuda *c, kv_cuda_late_kind kind, unsigned char **at, kv_err *err)

@@ -36,6 +36,8 @@ void kv_cuda_late_set(const kv_cuda_late *late, const void *back);
 kv_rc kv_cuda_result_room(kv_cuda *c, kv_cuda_late_kind kind, unsigned char **at, kv_err *err) KV_MUST_USE;
 /* The result is queued: in a wave it comes late, else this waits and sets it. */
 kv_rc kv_cuda_result_queued(kv_cuda *c, const kv_cuda_late *late, kv_err *err) KV_MUST_USE;
+/* Sends what the current cell's wave was asked so far, waits, and sets those results. */
+kv_rc kv_cuda_wave_settle(kv_cuda *c, kv_err *err) KV_MUST_USE;
 /* Scratch of the token leg for what is asked next, at least that large. What it held is lost. */
 kv_rc kv_cuda_scratch(kv_cuda *c, int64_t floats, float **out, kv_err *err) KV_MUST_USE;
 
