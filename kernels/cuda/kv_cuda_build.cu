@@ -62,7 +62,7 @@ typedef struct {
     build_args a;
 } build_entry;
 
-static __global__ void __launch_bounds__(KV_CUDA_THREADS) build_many(const build_entry *entries)
+static __global__ void __launch_bounds__(KV_CUDA_THREADS, 2) build_many(const build_entry *entries)
 {
     const build_entry &x = entries[blockIdx.y];
     switch (kv_elem_bytes((kv_elem)x.ix.element)) {

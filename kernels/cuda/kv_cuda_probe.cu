@@ -76,7 +76,7 @@ typedef struct {
     kv_cuda_result *r;
 } probe_entry;
 
-static __global__ void __launch_bounds__(KV_CUDA_THREADS) probe_many(const probe_entry *entries)
+static __global__ void __launch_bounds__(KV_CUDA_THREADS, 2) probe_many(const probe_entry *entries)
 {
     probe_all(entries[blockIdx.y].ix, entries[blockIdx.y].r);
 }

@@ -299,7 +299,7 @@ typedef struct {
     kv_tile_plan p;
 } tile_entry;
 
-static __global__ void __launch_bounds__(KV_TILE_THREADS) translate_direct_many(const tile_entry *entries)
+static __global__ void __launch_bounds__(KV_TILE_THREADS, 2) translate_direct_many(const tile_entry *entries)
 {
     KV_CUDA_SHARED(places, to);
     const tile_entry &x = entries[blockIdx.y];
