@@ -643,6 +643,22 @@ static kv_rc plan_pair(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv
     return KV_OK;
 }
 
+kv_rc kv_cell_split_of(const kv_campaign *c, int64_t cell, int64_t limit, bool gpu, kv_cell_split *out, kv_err *err)
+{
+    const kv_cell *at = &c->cells[cell];
+    const kv_geometry *g = &c->geometries[at->geometry];
+    kv_windows w = {.count = 1, .tokens = g->tokens};
+    kv_rc rc = KV_OK;
+    if (at->check == KV_CHECK_PAIR) {
+        const kv_layout *side[2] = {c->catalogue.item[at->src], c->catalogue.item[at->dst]};
+        KV_TRY(rc, out, kv_windows_one(side, g, kv_pair_unit_layers(side[0], side[1], g), &w, err));
+        KV_TRY(rc, out, kv_windows_fit(side, g, limit, gpu, &w, err));
+    }
+    *out = (kv_cell_split){w.count, w.tokens};
+out:
+    return rc;
+}
+
 kv_rc kv_cell_plan(const kv_campaign *c, int64_t cell, kv_cell_need *out, kv_err *err)
 {
     const kv_cell *at = &c->cells[cell];

@@ -46,10 +46,25 @@ static void print_text(const kv_campaign *c, const kv_plan *p, const kv_share *s
         kv_geometry_print(&c->geometries[c->cells[p->peak_cell].geometry], text);
         printf(", for %s at %s", id, text);
     }
+    if (p->least.cell >= 0 && p->least.bytes < p->peak_bytes) {
+        kv_ask_size(p->least.bytes, peak);
+        printf(", in one piece; in windows of tokens at least %s (%" PRId64 " bytes)", peak, p->least.bytes);
+    }
+    if (p->gpu_least.cell >= 0 && p->gpu_least.bytes > 0) {
+        kv_ask_size(p->gpu_least.bytes, peak);
+        printf("\nmemory of a GPU: at least %s (%" PRId64 " bytes)", peak, p->gpu_least.bytes);
+    }
     printf("\nlargest image: %" PRId64 " positions, %" PRId64 " bytes\n", p->largest_positions, p->largest_bytes);
     kv_ask_size(p->cells * ROW_BYTES, peak);
     printf("bytes moved: about %s; certificate: about %s\n", moved, peak);
     print_shares(s, ranks);
+}
+
+/* One rank on this host's CPU. */
+static kv_memory this_host(void)
+{
+    kv_memory m = {.host = kv_memory_of_host(""), .host_ranks = 1, .gpu_ranks = 1};
+    return m;
 }
 
 /* {all_us, least_us, most_us, idle, ranks[]}; with very many ranks the list is left out. */
@@ -70,25 +85,43 @@ static kv_rc print_json(const kv_opts *o, const kv_campaign *c, const kv_plan *p
 {
     const int64_t ranks = o->ranks;
     const double moved = p->moved_bytes < 9e15 ? p->moved_bytes : 9e15;
+    const kv_memory here = this_host();
     json_t *v =
-        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:o}", "campaign", c->name, "layouts",
+        json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b,s:o}", "campaign", c->name, "layouts",
                   (json_int_t)c->catalogue.n, "geometries", (json_int_t)c->n_geometries, "cells", (json_int_t)p->cells,
                   "refused", (json_int_t)p->refused, "peak_bytes_per_rank", (json_int_t)p->peak_bytes,
-                  "largest_image_positions", (json_int_t)p->largest_positions, "bytes_moved", (json_int_t)moved,
-                  "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6), "ranks", (json_int_t)ranks,
-                  "certificate_bytes", (json_int_t)(p->cells * ROW_BYTES), "fits_this_host",
-                  kv_plan_check_memory(c, p, 1, NULL, NULL) == KV_OK, "work", shares_new(s, ranks));
+                  "least_bytes_per_rank", (json_int_t)p->least.bytes, "least_bytes_per_gpu",
+                  (json_int_t)p->gpu_least.bytes, "largest_image_positions", (json_int_t)p->largest_positions,
+                  "bytes_moved", (json_int_t)moved, "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6), "ranks",
+                  (json_int_t)ranks, "certificate_bytes", (json_int_t)(p->cells * ROW_BYTES), "fits_this_host",
+                  kv_plan_check_memory(c, p, &here, NULL) == KV_OK, "work", shares_new(s, ranks));
     kv_rc rc = v != NULL ? kv_plan_simulate(o, c, p, v, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
     if (rc == KV_OK) rc = kv_ask_print_json(v, err);
     json_decref(v);
     return rc;
 }
 
+static void tell_split(const kv_campaign *c, const kv_plan *p, const kv_memory *here)
+{
+    kv_plan_split s;
+    char id[KV_PAIR_ID_TEXT], text[KV_GEOMETRY_TEXT];
+    if (kv_plan_split_of(c, p, kv_plan_cell_memory(p, here), &s, NULL) != KV_OK || s.cells == 0) return;
+    kv_cell_pair_id(c, &c->cells[s.cell], id);
+    kv_geometry_print(&c->geometries[c->cells[s.cell].geometry], text);
+    printf("on this host %" PRId64 " cells would run in windows of tokens, %s at %s in %" PRId64 " of %" PRId64
+           " tokens\n",
+           s.cells, id, text, s.most.windows, s.most.tokens);
+}
+
 /* A plan may be for another machine: what does not fit this one is part of the answer, and run refuses it. */
 static void tell_memory(const kv_campaign *c, const kv_plan *p)
 {
-    kv_err here = {0};
-    if (kv_plan_check_memory(c, p, 1, NULL, &here) != KV_OK) printf("this host could not run it: %s\n", here.text);
+    const kv_memory here = this_host();
+    kv_err why = {0};
+    if (kv_plan_check_memory(c, p, &here, &why) != KV_OK)
+        printf("this host could not run it: %s\n", why.text);
+    else
+        tell_split(c, p, &here);
 }
 
 /* Cells of several ranks that this many ranks leave UNPROVEN; *most: the ranks that would do. */

@@ -211,6 +211,12 @@ typedef struct {
     float *back;
 } rotation;
 
+kv_codec_batch_shape kv_codec_rotation_shape(int64_t dim, int32_t bits)
+{
+    const kv_codec_batch_shape s = {.p = rotation_params(dim, bits), .blocks = 1, .rows = ROTATION_ROWS};
+    return s;
+}
+
 static kv_rc rotation_open(rotation *q, int64_t dim, int32_t bits, kv_err *err)
 {
     const size_t values = ROTATION_ROWS * (size_t)dim;
@@ -233,7 +239,7 @@ static kv_rc rotation_open(rotation *q, int64_t dim, int32_t bits, kv_err *err)
     q->out = kv_alloc(values, sizeof *q->out);
     if (q->packed == NULL || q->back == NULL || q->in == NULL || q->out == NULL)
         return KV_FAIL(err, KV_ENOMEM, "no memory for rows of %lld values", (long long)dim);
-    const kv_codec_batch_shape shape = {.p = q->p, .blocks = 1, .rows = ROTATION_ROWS};
+    const kv_codec_batch_shape shape = kv_codec_rotation_shape(dim, bits);
     KV_TRY(rc, out, q->dev->ops->codec->create(q->dev, &shape, &q->batch, err));
     rc = q->dev->ops->codec->put_skeleton(q->dev, q->batch, 0, &q->s, err);
 out:

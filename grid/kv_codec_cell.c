@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/kv_codec_memory.h"
 #include "grid/kv_codec_store.h"
 #include "grid/kv_codec_tokens.h"
 #include "kernels/codec/kv_codec_whiten.h"
@@ -364,7 +365,7 @@ kv_rc kv_codec_cell_plan(const kv_codec_section *s, const kv_codec_point *p, con
 {
     char reason[KV_REASON_TEXT];
     kv_codec_size z;
-    const kv_rc rc = kv_codec_size_of(s, p, g, &z, reason, err);
+    kv_rc rc = kv_codec_size_of(s, p, g, &z, reason, err);
     if (rc != KV_OK) return rc;
     memset(out, 0, sizeof *out);
     out->runs = reason[0] == '\0';
@@ -375,7 +376,15 @@ kv_rc kv_codec_cell_plan(const kv_codec_section *s, const kv_codec_point *p, con
     const int64_t at_once = KV_CODEC_AT_ONCE * s->block < g->tokens ? KV_CODEC_AT_ONCE * s->block : g->tokens;
     out->peak_bytes = 4 * 8 * layer;
     if (kv_store_method_recipe(p->method) >= 0) out->peak_bytes += 8 * at_once * z.dim; /* values, room for outliers */
+    kv_codec_memory batch = {0, 0};
+    if (kv_store_method_recipe(p->method) >= 0)
+        KV_TRY(rc, out,
+               kv_codec_memory_lane(&z.half, z.half.mixed_heads ? g->tokens * g->kv_heads : g->tokens, &batch, err));
+    else if (p->method == KV_STORE_ROTATION)
+        KV_TRY(rc, out, kv_codec_memory_rotation(z.dim, kv_codec_point_bits(p), &batch, err));
+    KV_TRY(rc, out, kv_codec_memory_note(g, g->tokens, &batch, out, err));
     out->moved_bytes = 4 * z.plain_bytes;
     out->cost = (uint64_t)(z.rows * z.dim) * (kv_store_method_recipe(p->method) >= 0 ? NS_CODEC_VALUE : NS_VALUE);
-    return KV_OK;
+out:
+    return rc;
 }

@@ -203,17 +203,29 @@ static void close_lane(lane *l)
     kv_free(l->y);
 }
 
-static kv_rc open_lane(lane *l, int64_t at_once)
+/* A batch of *at_once blocks, or of half as many, and so on, where the device has no room for more. */
+static kv_rc open_batch(lane *l, int64_t *at_once)
+{
+    for (;;) {
+        const kv_codec_batch_shape shape = {.p = l->p, .blocks = *at_once, .rows = l->h->slot.n};
+        kv_err why = {0};
+        const kv_rc rc = l->dev->ops->codec->create(l->dev, &shape, &l->batch, &why);
+        if (rc == KV_OK) return KV_OK;
+        if (rc != KV_ENOMEM || *at_once == 1) return KV_FAIL(l->err, rc, "%s", why.text);
+        *at_once = (*at_once + 1) / 2;
+    }
+}
+
+static kv_rc open_lane(lane *l, int64_t *at_once)
 {
     kv_codec_params roomy = l->p; /* a slot with an outlier part may hold some whatever the threshold */
     const int64_t n = l->h->slot.n;
-    const kv_codec_batch_shape shape = {.p = l->p, .blocks = at_once, .rows = n};
     kv_rc rc;
     roomy.outliers = roomy.outliers || l->h->slot.budget_ppm > 0;
     KV_TRY(rc, out, kv_codec_slot_sizes(&l->h->slot, &l->layout, l->err));
-    KV_TRY(rc, out, l->dev->ops->codec->create(l->dev, &shape, &l->batch, l->err));
+    KV_TRY(rc, out, open_batch(l, at_once));
     KV_TRY(rc, out, kv_codec_skeleton_new(&l->p, &l->basis, l->err));
-    for (int64_t i = 0; i < at_once; i++) KV_TRY(rc, out, kv_codec_skeleton_new(&l->p, &l->skeleton[i], l->err));
+    for (int64_t i = 0; i < *at_once; i++) KV_TRY(rc, out, kv_codec_skeleton_new(&l->p, &l->skeleton[i], l->err));
     KV_TRY(rc, out, kv_codec_skeleton_new(&l->p, &l->again_skeleton, l->err));
     KV_TRY(rc, out, kv_codec_work_new(&l->p, &l->again_skeleton, &l->work, l->err));
     for (int i = 0; i < 2; i++) KV_TRY(rc, out, kv_codec_codes_new(&l->p, n, false, &l->codes[i], l->err));
@@ -231,10 +243,10 @@ kv_rc kv_codec_store_lane(kv_device *dev, const kv_codec_half_config *h, const f
                           uint8_t *pages, kv_codec_tally *t, kv_err *err)
 {
     lane l = {.h = h, .p = h->slot.params, .dev = dev, .plain = &kv_codec_variants()[0], .t = t, .err = err};
-    const int64_t n = h->slot.n, blocks = rows / n, dim = l.p.dim,
-                  at_once = blocks < KV_CODEC_AT_ONCE ? blocks : KV_CODEC_AT_ONCE;
+    const int64_t n = h->slot.n, blocks = rows / n, dim = l.p.dim;
+    int64_t at_once = blocks < KV_CODEC_AT_ONCE ? blocks : KV_CODEC_AT_ONCE;
     const int64_t group = h->group == KV_CODEC_GROUP_ALL ? blocks : h->group;
-    kv_rc rc = blocks > 0 ? open_lane(&l, at_once) : KV_OK;
+    kv_rc rc = blocks > 0 ? open_lane(&l, &at_once) : KV_OK;
     for (int64_t first = 0; rc == KV_OK && first < blocks; first += at_once) {
         const int64_t count = blocks - first < at_once ? blocks - first : at_once;
         rc = fit_blocks(&l, x, first, count, group, blocks);

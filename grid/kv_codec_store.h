@@ -18,13 +18,16 @@ typedef struct {
 } kv_codec_tally;
 void kv_codec_tally_start(kv_codec_tally *t);
 
-#define KV_CODEC_AT_ONCE 16 /* blocks of a lane that a device works on together */
+#define KV_CODEC_AT_ONCE 16 /* blocks of a lane that a device works on together, fewer where its memory is short */
 
 /* Adds values, codes or bytes to a digest in a form that does not depend on the machine: little-endian, every NaN one
  * and the same. */
 void kv_codec_digest_f32(kv_hash *h, const float *x, int64_t n);
 void kv_codec_digest_u16(kv_hash *h, const uint16_t *x, int64_t n);
 void kv_codec_digest_u32(kv_hash *h, const uint32_t *x, int64_t n);
+
+/* Of the batch of kv_codec_store_rotation. */
+kv_codec_batch_shape kv_codec_rotation_shape(int64_t dim, int32_t bits);
 
 /* x[rows][dim], rows of one lane from its first on; y[rows][dim] gets what comes back. Full blocks are encoded, groups
  * of them share a basis as the recipe says, the rows behind the last full block pass through bf16. h->slot.n rows make a

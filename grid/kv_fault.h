@@ -27,4 +27,7 @@ void kv_fault_fact(int rank, const char *what, char *value, size_t n);
 /* How many rows may stand in the document: $KVGRID_ROWS_LIMIT, else `limit`. */
 size_t kv_fault_rows_limit(size_t limit);
 
+/* Bytes of memory that this host has for all ranks: $KVGRID_MEMORY_LIMIT, else `bytes`. */
+int64_t kv_fault_memory_limit(int64_t bytes);
+
 #endif

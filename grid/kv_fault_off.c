@@ -28,3 +28,8 @@ size_t kv_fault_rows_limit(size_t limit)
 {
     return limit;
 }
+
+int64_t kv_fault_memory_limit(int64_t bytes)
+{
+    return bytes;
+}

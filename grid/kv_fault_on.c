@@ -81,3 +81,10 @@ size_t kv_fault_rows_limit(size_t limit)
     const char *text = getenv("KVGRID_ROWS_LIMIT");
     return text != NULL && kv_parse_i64(text, 0, INT64_MAX, &given) ? (size_t)given : limit;
 }
+
+int64_t kv_fault_memory_limit(int64_t bytes)
+{
+    int64_t given;
+    const char *text = getenv("KVGRID_MEMORY_LIMIT");
+    return text != NULL && kv_parse_i64(text, 1, INT64_MAX, &given) ? given : bytes;
+}

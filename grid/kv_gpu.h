@@ -2,7 +2,7 @@
 #ifndef KV_GPU_H
 #define KV_GPU_H
 
-#include "kernels/cuda/kv_cuda.h"
+#include "grid/kv_memory.h"
 #include "mpi/kv_mpi.h"
 
 /* What was chosen. */
@@ -10,6 +10,7 @@ typedef struct {
     kv_device *dev;  /* the caller closes it */
     int ordinal;     /* of the GPU, -1 on a CPU */
     kv_cuda_gpu gpu; /* of all zeros on a CPU */
+    kv_memory memory;
 } kv_chosen;
 
 /* kind: NULL or "auto" (a GPU where this rank sees one, else the CPU), "cpu", "cuda". A rank takes the GPU of its number

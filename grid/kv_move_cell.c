@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/kv_codec_memory.h"
 #include "grid/kv_codec_pages.h"
 #include "grid/kv_codec_tokens.h"
 #include "grid/kv_sealed.h"
@@ -319,7 +320,8 @@ kv_rc kv_move_cell_plan(const kv_codec_section *s, const kv_move_point *p, const
 {
     char reason[KV_REASON_TEXT] = "";
     kv_sealed_shape z;
-    const kv_rc rc = kv_sealed_shape_of(p->method, s->block, g, &z, reason, err);
+    kv_codec_memory most = {0, 0};
+    kv_rc rc = kv_sealed_shape_of(p->method, s->block, g, &z, reason, err);
     if (rc != KV_OK) return rc;
     memset(out, 0, sizeof *out);
     out->runs = reason[0] == '\0';
@@ -327,8 +329,15 @@ kv_rc kv_move_cell_plan(const kv_codec_section *s, const kv_move_point *p, const
     const int64_t bytes = z.blocks * g->kv_heads * (z.slot[0] + z.slot[1]);
     const int64_t values = z.blocks * s->block * g->kv_heads * (g->head_dim + g->head_dim_v);
     for (int i = 0; i < 2; i++) out->positions[i] = out->bytes[i] = bytes;
-    out->peak_bytes = 8 * bytes + 16 * values;
+    out->peak_bytes = 8 * bytes + 16 * values; /* pools and slots; values as stored, as moved, of the token leg */
+    for (int kv = 0; kv < 2; kv++) {
+        kv_codec_memory one;
+        KV_TRY(rc, out, kv_codec_memory_lane(&z.half[kv], z.blocks * z.block, &one, err));
+        if (one.whole > most.whole) most = one;
+    }
+    KV_TRY(rc, out, kv_codec_memory_note(g, z.blocks * z.block, &most, out, err));
     out->moved_bytes = 12 * bytes * g->layers;
     out->cost = (uint64_t)(g->layers * (bytes * NS_BYTE + values * NS_VALUE));
-    return KV_OK;
+out:
+    return rc;
 }

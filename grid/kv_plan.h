@@ -3,12 +3,19 @@
 #define KV_PLAN_H
 
 #include "grid/kv_cell_run.h"
-#include "kernels/cuda/kv_cuda.h"
+#include "grid/kv_memory.h"
+
+/* The largest of a kind, and its cell; -1 if no cell runs. */
+typedef struct {
+    int64_t bytes, cell;
+} kv_plan_most;
 
 typedef struct {
     int64_t cells, refused;
-    int64_t peak_bytes;                       /* of the largest cell: memory of one rank */
+    int64_t peak_bytes;                       /* of the largest cell, in one piece: memory of one rank on a CPU */
     int64_t peak_cell;                        /* that cell, -1 if none runs */
+    kv_plan_most least;                       /* where each cell is cut as small as it can be */
+    kv_plan_most gpu_least, gpu_host;         /* of a GPU's memory, so cut; of the host's then */
     double moved_bytes;                       /* all cells */
     double cost_ns;                           /* all cells, one core */
     int64_t largest_positions, largest_bytes; /* of one image */
@@ -18,9 +25,18 @@ typedef struct {
 /* Plans every cell. A size that does not fit is an error that names layout and geometry. */
 kv_rc kv_plan_new(const kv_campaign *c, kv_plan *out, kv_err *err) KV_MUST_USE;
 void kv_plan_free(kv_plan *p);
-/* KV_ENOMEM where `ranks_here` ranks of this host would need more memory than it has, or (where gpu is not
- * NULL and has a UUID) one of them more than its GPU; names both numbers. */
-kv_rc kv_plan_check_memory(const kv_campaign *c, const kv_plan *p, int ranks_here, const kv_cuda_gpu *gpu, kv_err *err)
+/* KV_ENOMEM where a cell does not fit what a rank has, cut as small as it can be: its share of the host's memory, or of
+ * what is free on its GPU; names both numbers. */
+kv_rc kv_plan_check_memory(const kv_campaign *c, const kv_plan *p, const kv_memory *m, kv_err *err) KV_MUST_USE;
+/* What kv_runner.memory_bytes should be: at least what the plan's cells need. */
+int64_t kv_plan_cell_memory(const kv_plan *p, const kv_memory *m);
+
+/* The cells that are cut into windows where one may take `limit` bytes of a CPU's memory, and the one cut most. */
+typedef struct {
+    int64_t cells, cell; /* cell: -1 if there is none */
+    kv_cell_split most;
+} kv_plan_split;
+kv_rc kv_plan_split_of(const kv_campaign *c, const kv_plan *p, int64_t limit, kv_plan_split *out, kv_err *err)
     KV_MUST_USE;
 
 /* ---- the share of each rank (kv_plan_share.c) ------------------------------------------- */

@@ -100,7 +100,8 @@ static kv_rc plan_all(kv_session *s, kv_err *err)
 {
     kv_rc rc = kv_plan_new(&s->c, &s->plan, err);
     if (rc == KV_EINVAL && s->o->n_positional > 0 && err->rc == KV_EINVAL) err->rc = rc = KV_EFORMAT;
-    if (rc == KV_OK) rc = kv_plan_check_memory(&s->c, &s->plan, kv_mpi_host_size(s->m), &s->on.gpu, err);
+    if (rc == KV_OK) rc = kv_plan_check_memory(&s->c, &s->plan, &s->on.memory, err);
+    if (rc == KV_OK) s->runner.memory_bytes = kv_plan_cell_memory(&s->plan, &s->on.memory);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 
 #include "grid/kv_fault.h"
 #include "grid/kv_shard_move.h"
+#include "kernels/kv_kern_token.h"
 
 #define PLAY_TIMEOUT_S 3600.0 /* threads of one process: only a fault makes one wait so long */
 
@@ -236,6 +237,23 @@ void kv_shard_cell_unproven(const kv_campaign *c, int64_t cell, kv_row *row)
 #define NS_RANK 2000000 /* ranks meet several times a payload */
 #define NS_VALUE 1000   /* of sealed pages: sealed on both sides, read back, decoded from */
 
+/* From what the images of all ranks that one process plays take: with the token leg, and on a GPU. */
+static kv_rc plan_devices(const kv_geometry *g, int64_t shares, int64_t image, kv_cell_need *n, kv_err *err)
+{
+    int64_t leg, legs;
+    if (!kv_token_bytes(g->tokens, g->kv_heads, g->head_dim, g->head_dim_v, &leg) || !kv_mul_i64(leg, shares, &legs) ||
+        !kv_add_i64(n->peak_bytes, legs, &n->peak_bytes))
+        return KV_FAIL(err, KV_EINVAL, "the memory it needs does not fit 64 bits");
+    n->least_bytes = n->peak_bytes;
+    if (shares > 1) { /* ranks that are played compute on the CPU */
+        n->gpu_host_bytes = n->peak_bytes;
+        return KV_OK;
+    }
+    n->gpu_bytes = n->gpu_least_bytes = n->peak_bytes - n->gpu_host_bytes;
+    n->gpu_host_bytes += 2 * image; /* shards on their way where the transport knows no GPU */
+    return KV_OK;
+}
+
 kv_rc kv_shard_cell_plan(const kv_campaign *c, const kv_shard_point *p, const kv_geometry *g, kv_cell_need *out,
                          kv_err *err)
 {
@@ -268,7 +286,10 @@ kv_rc kv_shard_cell_plan(const kv_campaign *c, const kv_shard_point *p, const kv
             goto out;
         }
         out->peak_bytes += 24 * shares * each;
+        out->gpu_host_bytes = 24 * each;
     }
+    rc = plan_devices(g, shares, image, out, err);
+    if (rc != KV_OK) goto out;
     const double units = (double)(found.layers / found.unit_layers), payloads = m.spec.payloads;
     const double moved = units * payloads * 6.0 * (double)all;
     const double ns =

@@ -204,7 +204,7 @@ kv_rc kv_study_cell_plan(const kv_campaign *c, const kv_study_point *p, const kv
     if (!out->runs) return KV_OK;
     const int64_t tokens = g->tokens + c->study.evaluated, lanes = g->kv_heads * g->head_dim;
     const int64_t values = g->layers * (c->study.passages + 1) * tokens * lanes;
-    out->peak_bytes = 24 * values;
+    out->peak_bytes = out->least_bytes = out->gpu_host_bytes = 24 * values; /* no device takes part */
     out->moved_bytes = 16 * values;
     out->cost = (uint64_t)values * NS_TOKEN_VALUE;
     return KV_OK;

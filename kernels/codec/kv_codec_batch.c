@@ -35,6 +35,18 @@ kv_rc kv_codec_batch_size(const kv_codec_batch_shape *s, kv_codec_batch_sizes *o
     return KV_OK;
 }
 
+int64_t kv_codec_batch_bytes(const kv_codec_batch_shape *s, const kv_codec_batch_sizes *z)
+{
+    const int64_t arrays = 15, align = 256;
+    const int64_t skeletons = z->skeletons * (s->p.dim + z->basis + z->centers) * (int64_t)sizeof(uint16_t);
+    const int64_t rows =
+        z->all_rows * (int64_t)(2 * sizeof(uint32_t) + 2 * sizeof(uint16_t) + (s->want_res_norm ? sizeof(float) : 0));
+    const int64_t values =
+        z->all_values * (int64_t)sizeof(float) + z->all_packed + z->all_outliers * (int64_t)(2 * sizeof(uint16_t));
+    return skeletons + rows + values + z->wht * (int64_t)sizeof(float) +
+           s->blocks * (int64_t)(2 * sizeof(unsigned long long)) + arrays * align;
+}
+
 kv_rc kv_codec_batch_check(const kv_codec_batch_shape *s, const kv_codec_codes *c, kv_err *err)
 {
     const int32_t wht = kv_codec_wht_len(s->p.d_eff);

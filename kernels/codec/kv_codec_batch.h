@@ -52,6 +52,8 @@ typedef struct {
     int64_t all_rows, all_values, all_packed, all_outliers; /* of all blocks */
 } kv_codec_batch_sizes;
 kv_rc kv_codec_batch_size(const kv_codec_batch_shape *s, kv_codec_batch_sizes *out, kv_err *err) KV_MUST_USE;
+/* Bytes that it takes at most of a GPU's memory (kernels/cuda/kv_cuda_batch.c). */
+int64_t kv_codec_batch_bytes(const kv_codec_batch_shape *s, const kv_codec_batch_sizes *z);
 /* Codes that stand within their ranges: n = rows, centres < k, as many outliers as counted and as there is room for. */
 kv_rc kv_codec_batch_check(const kv_codec_batch_shape *s, const kv_codec_codes *c, kv_err *err) KV_MUST_USE;
 

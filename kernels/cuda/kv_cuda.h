@@ -32,6 +32,8 @@ kv_rc kv_cuda_count(int *count, kv_err *err) KV_MUST_USE;
 kv_rc kv_cuda_describe(int ordinal, kv_cuda_gpu *out, kv_err *err) KV_MUST_USE;
 /* Its device. Close with dev->ops->close(dev). KV_EDEVICE, KV_ENOMEM, KV_EUNSUP. */
 kv_rc kv_device_cuda_new(int ordinal, kv_device **out, kv_err *err) KV_MUST_USE;
+/* Bytes of its memory that are free now; dev is one of kv_device_cuda_new. KV_EDEVICE, KV_EUNSUP. */
+kv_rc kv_cuda_free_memory(const kv_device *dev, int64_t *bytes, kv_err *err) KV_MUST_USE;
 /* "CUDA 13.0, driver 13.0", "none" in a build without CUDA. */
 const char *kv_cuda_versions(char *out, size_t n);
 

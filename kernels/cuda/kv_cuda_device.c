@@ -320,3 +320,14 @@ out_close:
 out:
     return rc;
 }
+
+kv_rc kv_cuda_free_memory(const kv_device *dev, int64_t *bytes, kv_err *err)
+{
+    size_t free_bytes = 0, total = 0;
+    kv_rc rc;
+    KV_TRY(rc, out, kv_cuda_enter((const kv_cuda *)(const void *)dev, err));
+    KV_CUDA_TRY(rc, err, out, cudaMemGetInfo(&free_bytes, &total));
+    *bytes = (int64_t)free_bytes;
+out:
+    return rc;
+}

@@ -23,6 +23,13 @@ kv_rc kv_device_cuda_new(int ordinal, kv_device **out, kv_err *err)
     return KV_FAIL(err, KV_EUNSUP, "this build has no CUDA");
 }
 
+kv_rc kv_cuda_free_memory(const kv_device *dev, int64_t *bytes, kv_err *err)
+{
+    (void)dev;
+    (void)bytes;
+    return KV_FAIL(err, KV_EUNSUP, "this build has no CUDA");
+}
+
 const char *kv_cuda_versions(char *out, size_t n)
 {
     snprintf(out, n, "none");

@@ -140,14 +140,29 @@ static void plan_check_memory__compares_with_the_host(void **state)
                 large = kvt_campaign("a sep k=T.H.D; b sep k=H.T.D", "L=1,T=1000000000,H=8,D=128,e=f16", "");
     kv_plan p = plan_of(&c), q = plan_of(&large);
     kv_err err = {0};
-    kvt_ok(kv_plan_check_memory(&c, &p, 4, NULL, &err), &err);
-    kvt_refused(kv_plan_check_memory(&large, &q, 2, NULL, &err), KV_ENOMEM, &err, "12 TB",
-                KVT_SAYS("->", "T=1000000000", "2 ranks", "12"));
+    kv_memory m = {.host = {1 << 30, 1 << 30}, .host_ranks = 4, .gpu_ranks = 1};
+    kvt_ok(kv_plan_check_memory(&c, &p, &m, &err), &err);
+    m.host_ranks = 2;
+    /* a dense layer of 4,096,000,000,000 bytes is what is least */
+    kvt_refused(kv_plan_check_memory(&large, &q, &m, &err), KV_ENOMEM, &err, "4 TB",
+                KVT_SAYS("->", "T=1000000000", "2 ranks", "1073741824", " 4"));
+    /* in one piece it does not fit, in windows it does: and by how much is told */
+    m.host.total_bytes = m.host.available_bytes = 2 * q.least.bytes;
+    assert_true(q.least.bytes < q.peak_bytes / 2 && q.least.bytes > INT64_C(4096000000000));
+    kvt_ok(kv_plan_check_memory(&large, &q, &m, &err), &err);
+    assert_int_equal(kv_plan_cell_memory(&q, &m), q.least.bytes);
+    m.host.total_bytes--;
+    kvt_refused(kv_plan_check_memory(&large, &q, &m, &err), KV_ENOMEM, &err, "a byte less", KVT_SAYS("2 ranks"));
     /* a GPU's memory counts, not the host's */
-    const kv_cuda_gpu none = {.name = ""}, gpu = {.name = "card", .uuid = "GPU-1", .memory_bytes = 1 << 20};
-    kvt_ok(kv_plan_check_memory(&c, &p, 1000000000, &gpu, &err), &err);
-    kvt_refused(kv_plan_check_memory(&large, &q, 1, &gpu, &err), KV_ENOMEM, &err, "a small card",
-                KVT_SAYS("->", "T=1000000000", "GPU-1", "card", "1048576"));
+    const kv_memory gpu = {.host = {4096, 4096},
+                           .host_ranks = 1000000000,
+                           .gpu = {.name = "card", .uuid = "GPU-1"},
+                           .gpu_bytes = 1 << 20,
+                           .gpu_ranks = 3};
+    kvt_ok(kv_plan_check_memory(&c, &p, &gpu, &err), &err);
+    assert_int_equal(kv_plan_cell_memory(&p, &gpu), (1 << 20) - (1 << 14));
+    kvt_refused(kv_plan_check_memory(&large, &q, &gpu, &err), KV_ENOMEM, &err, "a small card",
+                KVT_SAYS("->", "T=1000000000", "GPU-1", "card", "1048576", "3 ranks"));
     kv_plan_free(&p);
     kv_plan_free(&q);
     kv_campaign_free(&c);
@@ -156,7 +171,33 @@ static void plan_check_memory__compares_with_the_host(void **state)
     p = plan_of(&c);
     assert_int_equal(p.peak_cell, -1);
     assert_int_equal(p.refused, 2);
-    kvt_ok(kv_plan_check_memory(&c, &p, 1000, &none, &err), &err);
+    assert_int_equal(p.least.cell, -1);
+    kvt_ok(kv_plan_check_memory(&c, &p, &m, &err), &err);
+    kv_plan_free(&p);
+    kv_campaign_free(&c);
+}
+
+static void plan_split__tells_the_cell_that_is_cut_most(void **state)
+{
+    (void)state;
+    kv_campaign c =
+        kvt_campaign("a sep k=T.H.D; b int k=KV.Tb.Ti.H.D block=16; r sep k=L.T.H.D", "L=4,T=4096,H=8,D=64,e=f16", "");
+    kv_plan p = plan_of(&c);
+    kv_plan_split s;
+    kv_err err = {0};
+    kvt_ok(kv_plan_split_of(&c, &p, 0, &s, &err), &err);
+    assert_int_equal(s.cells, 0);
+    kvt_ok(kv_plan_split_of(&c, &p, p.peak_bytes, &s, &err), &err);
+    assert_true(s.cells == 0 && s.cell == -1);
+    kvt_ok(kv_plan_split_of(&c, &p, p.peak_bytes / 2, &s, &err), &err);
+    assert_int_equal(s.cells, 4); /* those with a layer axis */
+    assert_true(s.cell >= 0 && (c.cells[s.cell].src == 2 || c.cells[s.cell].dst == 2));
+    assert_true(s.most.windows == 2 || s.most.windows == 3);
+    kvt_ok(kv_plan_split_of(&c, &p, p.least.bytes, &s, &err), &err);
+    assert_int_equal(s.cells, 6);
+    assert_true(s.most.windows > 100);
+    kvt_refused(kv_plan_split_of(&c, &p, p.least.bytes / 2, &s, &err), KV_ENOMEM, &err, "too little",
+                KVT_SAYS("bytes"));
     kv_plan_free(&p);
     kv_campaign_free(&c);
 }
@@ -190,6 +231,7 @@ int main(void)
         cmocka_unit_test(plan_new__is_right_past_2_to_the_32_positions),
         cmocka_unit_test(plan_new__refuses_sizes_past_64_bits_by_layout_and_geometry),
         cmocka_unit_test(plan_check_memory__compares_with_the_host),
+        cmocka_unit_test(plan_split__tells_the_cell_that_is_cut_most),
         cmocka_unit_test(plan_new__survives_every_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
