@@ -90,13 +90,13 @@ kv_rc kv_plan_check_memory(const kv_campaign *c, const kv_plan *p, const kv_memo
     const kv_plan_most *host = on_gpu ? &p->gpu_host : &p->least;
     char where[256];
     if (on_gpu && p->gpu_least.cell >= 0 && p->gpu_least.bytes > m->gpu_bytes) {
-        snprintf(where, sizeof where, "%s (%s) has %" PRId64 " free for each of %d ranks; use a smaller geometry",
-                 m->gpu.uuid, m->gpu.name, m->gpu_bytes, m->gpu_ranks);
+        snprintf(where, sizeof where, "%s (%s) has %" PRId64 " free%s; use a smaller geometry", m->gpu.uuid,
+                 m->gpu.name, m->gpu_bytes, m->gpu_ranks > 1 ? " for each rank that shares it" : "");
         return too_large(c, &p->gpu_least, where, err);
     }
     if (m->host.total_bytes == 0 || host->cell < 0 || host->bytes <= m->host.total_bytes / m->host_ranks) return KV_OK;
     snprintf(where, sizeof where,
-             "%d ranks on a host of %" PRId64 " bytes; use fewer ranks a host or a smaller geometry", m->host_ranks,
-             m->host.total_bytes);
+             "%d rank%s on a host of %" PRId64 " bytes; use fewer ranks a host or a smaller geometry", m->host_ranks,
+             m->host_ranks > 1 ? "s" : "", m->host.total_bytes);
     return too_large(c, host, where, err);
 }

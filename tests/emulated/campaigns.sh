@@ -7,7 +7,7 @@ root=$(readlink -f -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../
 . "$root/jobs/deps.sh"
 kv_mpi_env
 export ASAN_OPTIONS=detect_leaks=0
-unset KV_EMU_DEVICES KV_EMU_DRIVER SLURM_NTASKS SLURM_STEP_NUM_TASKS PMI_SIZE OMPI_COMM_WORLD_SIZE
+unset KV_EMU_DEVICES KV_EMU_DRIVER KV_EMU_MEMORY KVGRID_MEMORY_LIMIT SLURM_NTASKS SLURM_STEP_NUM_TASKS PMI_SIZE OMPI_COMM_WORLD_SIZE
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
@@ -62,6 +62,37 @@ wants 0
 run run "$published" --device cuda --require device=cuda -o "$work/x.json" "${common[@]}"
 wants 5 '--require device=cuda: rank 0 has emulated'
 
+# memory that is short: of the GPU, of the host (in builds with planted faults). What fits only in windows of tokens gives
+# the same body; what does not fit even so is refused, with both numbers.
+cat >"$work/windows.json" <<EOF
+{"schema":"kvgrid.campaign/v1","name":"windows","layouts":["$root/layouts/published"],"select":["vllm-fa","llamacpp","vllm-fp8"],
+ "pairs":"all-ordered","geometries":[{"layers":1,"tokens":150,"kv_heads":2,"head_dim":8,"element":"f16"}]}
+EOF
+number() { sed -n 's/.*"'"$1"'": *\([0-9]*\).*/\1/p' "$work/out"; }
+run run "$work/windows.json" --device cpu -o "$work/whole.json" "${common[@]}"
+wants 0
+run plan "$work/windows.json" --format json
+wants 0
+whole=$(number peak_bytes_per_rank) host=$(number least_bytes_per_rank) gpu=$(number least_bytes_per_gpu)
+[ "$gpu" -gt 0 ] && [ "$host" -lt "$whole" ] || broken "nothing to split: $whole, $host and $gpu bytes"
+KV_EMU_MEMORY=$((gpu + gpu / 60 + 8192)) run run "$work/windows.json" --device cuda -o "$work/windows.cert" "${common[@]}"
+wants 0
+[ "$(body "$work/windows.cert")" = "$(body "$work/whole.json")" ] || broken "another body from windows on the GPU"
+KV_EMU_MEMORY=$((gpu - 1)) run run "$work/windows.json" --device cuda -o "$work/x.json" "${common[@]}"
+wants 5 "needs $gpu bytes, cut as small as it can be: GPU-656d756c-6174-6564-0000-000000000000 \\(emulated\\) has [0-9]+ free"
+[ ! -e "$work/x.json" ] || broken "a refused run left a certificate"
+KVGRID_MEMORY_LIMIT=$((host + host / 15)) run plan "$work/windows.json"
+wants 0
+if grep -q 'cells would run in windows of tokens, .* in [0-9]* of [0-9]* tokens' "$work/out"; then
+    KVGRID_MEMORY_LIMIT=$((host + host / 15)) run run "$work/windows.json" --device cpu -o "$work/windows.cert" "${common[@]}"
+    wants 0
+    [ "$(body "$work/windows.cert")" = "$(body "$work/whole.json")" ] || broken "another body from windows on the CPU"
+    KVGRID_MEMORY_LIMIT=$((host - 1)) run run "$work/windows.json" --device cpu -o "$work/x.json" "${common[@]}"
+    wants 5 "needs $host bytes, cut as small as it can be: 1 rank on a host of $((host - 1)) bytes"
+    KVGRID_MEMORY_LIMIT=$((host - 1)) run plan "$work/windows.json"
+    grep -q 'this host could not run it: .* needs' "$work/out" || broken "the plan does not tell what is too large"
+fi
+
 # which rank has which GPU
 KV_EMU_DEVICES='' run run "$published" --device cuda -o "$work/x.json" "${common[@]}"
 wants 5 '--device cuda: this process sees no GPU'
@@ -82,6 +113,8 @@ ranks 2 run "$published" --device cuda -o "$work/x.json" "${common[@]}"
 wants 5 'ranks 0 and 1 on .* would share GPU-656d756c-6174-6564-0000-000000000000' '--share-gpu'
 ranks 2 run "$published" --device cuda --share-gpu -o "$work/shared.json" "${common[@]}"
 wants 0
+KV_EMU_MEMORY=$((gpu + gpu / 2)) ranks 2 run "$work/windows.json" --device cuda --share-gpu -o "$work/x.json" "${common[@]}"
+wants 5 "needs $gpu bytes.* for each rank that shares it"
 KV_EMU_DEVICES=0,1 ranks 2 run "$published" --device cuda -o "$work/two.json" "${common[@]}"
 wants 0
 grep -q '000000000001' "$work/two.json" || broken "the second rank has not the second GPU"

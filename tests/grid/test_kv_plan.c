@@ -162,7 +162,7 @@ static void plan_check_memory__compares_with_the_host(void **state)
     kvt_ok(kv_plan_check_memory(&c, &p, &gpu, &err), &err);
     assert_int_equal(kv_plan_cell_memory(&p, &gpu), (1 << 20) - (1 << 14));
     kvt_refused(kv_plan_check_memory(&large, &q, &gpu, &err), KV_ENOMEM, &err, "a small card",
-                KVT_SAYS("->", "T=1000000000", "GPU-1", "card", "1048576", "3 ranks"));
+                KVT_SAYS("->", "T=1000000000", "GPU-1", "card", "1048576", "shares"));
     kv_plan_free(&p);
     kv_plan_free(&q);
     kv_campaign_free(&c);
