@@ -95,6 +95,7 @@ static kv_rc find_memory(const kv_mpi *m, kv_chosen *on, kv_err *err)
     y->gpu = on->gpu;
     KV_TRY(rc, out, kv_cuda_free_memory(on->dev, &y->gpu_bytes, err));
     y->gpu_bytes = y->gpu_bytes / y->gpu_ranks > 0 ? y->gpu_bytes / y->gpu_ranks : 1;
+    kv_cuda_keep_at_most(on->dev, y->gpu_bytes / KV_MEMORY_KEPT_PART);
 out:
     return rc;
 }

@@ -89,6 +89,6 @@ kv_host_memory kv_memory_of_host(const char *root)
 
 int64_t kv_memory_for_cell(const kv_memory *m)
 {
-    if (m->gpu_bytes > 0) return m->gpu_bytes - m->gpu_bytes / GPU_PART;
+    if (m->gpu_bytes > 0) return m->gpu_bytes - m->gpu_bytes / (m->gpu_ranks > 1 ? KV_MEMORY_KEPT_PART : GPU_PART);
     return (m->host.available_bytes - m->host.available_bytes / HOST_PART) / m->host_ranks;
 }

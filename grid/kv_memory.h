@@ -21,7 +21,10 @@ typedef struct {
     kv_cuda_gpu gpu;
 } kv_memory;
 
-/* Bytes that one cell may take of the device's memory; a part is left for what is not counted. 0: unknown. */
+#define KV_MEMORY_KEPT_PART 4 /* one part in so many of a rank's GPU memory may be kept for later cells */
+
+/* Bytes that one cell may take of the device's memory; a part is left for what is not counted, and on a GPU that others
+ * share for what is kept. 0: unknown. */
 int64_t kv_memory_for_cell(const kv_memory *m);
 
 #endif

@@ -34,6 +34,8 @@ kv_rc kv_cuda_describe(int ordinal, kv_cuda_gpu *out, kv_err *err) KV_MUST_USE;
 kv_rc kv_device_cuda_new(int ordinal, kv_device **out, kv_err *err) KV_MUST_USE;
 /* Bytes of its memory that are free now; dev is one of kv_device_cuda_new. KV_EDEVICE, KV_EUNSUP. */
 kv_rc kv_cuda_free_memory(const kv_device *dev, int64_t *bytes, kv_err *err) KV_MUST_USE;
+/* Memory that cells gave back and that is kept for later ones: at most so many bytes of it. */
+void kv_cuda_keep_at_most(kv_device *dev, int64_t bytes);
 /* "CUDA 13.0, driver 13.0", "none" in a build without CUDA. */
 const char *kv_cuda_versions(char *out, size_t n);
 

@@ -200,6 +200,7 @@ kv_rc kv_cuda_decode_dense(kv_device *d, const kv_index *ix, int32_t element, co
     late.at = at;
     rc = kv_cuda_result_queued(c, &late, err);
 out:
+    kv_cuda_scratch_done(c);
     return rc;
 }
 

@@ -331,3 +331,10 @@ kv_rc kv_cuda_free_memory(const kv_device *dev, int64_t *bytes, kv_err *err)
 out:
     return rc;
 }
+
+void kv_cuda_keep_at_most(kv_device *dev, int64_t bytes)
+{
+    const kv_cuda *c = (kv_cuda *)(void *)dev;
+    kv_err none = {0};
+    if (kv_cuda_enter(c, &none) == KV_OK) kv_cuda_pool_keep(c->pool, bytes);
+}

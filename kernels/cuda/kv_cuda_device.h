@@ -22,7 +22,7 @@ struct kv_cuda {
     kv_cuda_on on;        /* where the next operation goes */
     kv_cuda_back *back;   /* pinned */
     kv_cuda_back *result; /* on the device */
-    float *work;          /* scratch of the token leg outside waves, grown when needed */
+    float *work;          /* scratch of a token leg outside waves, while it is asked for */
     int64_t work_bytes;
     kv_cuda_pool *pool;
     kv_cuda_wave *wave[KV_WAVES]; /* made when first opened */

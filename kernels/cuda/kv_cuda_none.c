@@ -30,6 +30,12 @@ kv_rc kv_cuda_free_memory(const kv_device *dev, int64_t *bytes, kv_err *err)
     return KV_FAIL(err, KV_EUNSUP, "this build has no CUDA");
 }
 
+void kv_cuda_keep_at_most(kv_device *dev, int64_t bytes)
+{
+    (void)dev;
+    (void)bytes;
+}
+
 const char *kv_cuda_versions(char *out, size_t n)
 {
     snprintf(out, n, "none");

@@ -27,6 +27,12 @@ static void forget_old(kv_cuda_pool *pool)
         release(remove_at(pool, 0));
 }
 
+void kv_cuda_pool_keep(kv_cuda_pool *pool, int64_t most_bytes)
+{
+    pool->most_bytes = most_bytes;
+    forget_old(pool);
+}
+
 static cudaError_t fresh(kv_cuda_pool *pool, int64_t bytes, void **out)
 {
     cudaError_t e = cudaMalloc(out, (size_t)bytes);

@@ -24,6 +24,8 @@ typedef struct {
 cudaError_t kv_cuda_pool_take(kv_cuda_pool *pool, int64_t bytes, void **out);
 /* Gives it back, NULL too. Work that was queued on it must be done, or what follows must be queued behind it. */
 void kv_cuda_pool_give(kv_cuda_pool *pool, void *p, int64_t bytes);
+/* At most so many bytes are kept from now on. */
+void kv_cuda_pool_keep(kv_cuda_pool *pool, int64_t most_bytes);
 void kv_cuda_pool_empty(kv_cuda_pool *pool);
 
 #endif

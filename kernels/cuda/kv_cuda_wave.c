@@ -249,15 +249,11 @@ kv_rc kv_cuda_scratch(kv_cuda *c, int64_t floats, float **out, kv_err *err)
     kv_rc rc = KV_OK;
     if (!kv_mul_i64(floats, (int64_t)sizeof(float), &bytes))
         return KV_FAIL(err, KV_ENOMEM, "token leg: %" PRId64 " floats of scratch", floats);
-    if (scratch == NULL) { /* what is queued stands before whatever takes the old one */
-        if (c->work_bytes < bytes) {
-            kv_cuda_give(c, c->work, c->work_bytes);
-            c->work = NULL;
-            c->work_bytes = 0;
-            KV_TRY(rc, out, kv_cuda_take(c, bytes, "the token leg's scratch", &p, err));
-            c->work = p;
-            c->work_bytes = bytes;
-        }
+    if (scratch == NULL) {
+        kv_cuda_scratch_done(c);
+        KV_TRY(rc, out, kv_cuda_take(c, bytes, "the token leg's scratch", &p, err));
+        c->work = p;
+        c->work_bytes = bytes;
         *out = c->work;
     } else {
         if (scratch->bytes < bytes) {
@@ -269,6 +265,13 @@ kv_rc kv_cuda_scratch(kv_cuda *c, int64_t floats, float **out, kv_err *err)
     }
 out:
     return rc;
+}
+
+void kv_cuda_scratch_done(kv_cuda *c)
+{
+    kv_cuda_give(c, c->work, c->work_bytes); /* what is queued stands before whatever takes it */
+    c->work = NULL;
+    c->work_bytes = 0;
 }
 
 /* ---- the table's ------------------------------------------------------------------------ */

@@ -40,6 +40,8 @@ kv_rc kv_cuda_result_queued(kv_cuda *c, const kv_cuda_late *late, kv_err *err) K
 kv_rc kv_cuda_wave_settle(kv_cuda *c, kv_err *err) KV_MUST_USE;
 /* Scratch of the token leg for what is asked next, at least that large. What it held is lost. */
 kv_rc kv_cuda_scratch(kv_cuda *c, int64_t floats, float **out, kv_err *err) KV_MUST_USE;
+/* What was asked for with it is queued: outside waves it is kept for later, or for whatever has no room else. */
+void kv_cuda_scratch_done(kv_cuda *c);
 
 /* The table's. */
 kv_rc kv_cuda_wave_open(kv_device *d, int32_t wave, int32_t cells, kv_err *err);

@@ -133,7 +133,7 @@ same slow.json small4.json
 
 # ---- a device that fails on one rank ----------------------------------------------------------
 # A failure is never a row that says something about the translation.
-calls=(4 15 30 60 120)
+calls=(3 15 30 60 120)
 [ -z "$full" ] || mapfile -t calls < <(seq 0 7 600)
 seen=' '
 for call in "${calls[@]}"; do

@@ -34,9 +34,9 @@ static kv_device *open_gpu(void)
 static void batch_bytes__is_what_a_batch_takes_and_little_more(void **state)
 {
     (void)state;
-    kv_device *d = open_gpu();
     uint64_t r = 7;
     for (int i = 0; i < 200; i++) {
+        kv_device *d = open_gpu(); /* nothing is kept there */
         kv_codec_half_config h;
         kv_err err = {0};
         kvt_ok(kv_codec_recipe_half(i % 2 == 0 ? KV_CODEC_KV1 : KV_CODEC_PUBLISHED_SERVING, i / 2 % 2,
@@ -56,8 +56,8 @@ static void batch_bytes__is_what_a_batch_takes_and_little_more(void **state)
         if (took > planned || took < planned - 15 * 256)
             fail_msg("case %d: a batch of %" PRId64 " bytes, %" PRId64 " planned", i, took, planned);
         d->ops->codec->destroy(d, b);
+        d->ops->close(d);
     }
-    d->ops->close(d);
 }
 
 /* A GPU with just what the plan says that it needs at least: the same rows. With half of it: FAILED, and it goes on. */

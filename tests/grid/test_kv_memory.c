@@ -60,6 +60,8 @@ static void cell__has_its_share(void **state)
     assert_int_equal(kv_memory_for_cell(&m), 10000);
     m.gpu_bytes = 6400;
     assert_int_equal(kv_memory_for_cell(&m), 6300);
+    m.gpu_ranks = 2;
+    assert_int_equal(kv_memory_for_cell(&m), 4800);
     m.gpu_bytes = 0;
     m.host = (kv_host_memory){0, 0};
     assert_int_equal(kv_memory_for_cell(&m), 0);

@@ -160,7 +160,7 @@ static void plan_check_memory__compares_with_the_host(void **state)
                            .gpu_bytes = 1 << 20,
                            .gpu_ranks = 3};
     kvt_ok(kv_plan_check_memory(&c, &p, &gpu, &err), &err);
-    assert_int_equal(kv_plan_cell_memory(&p, &gpu), (1 << 20) - (1 << 14));
+    assert_int_equal(kv_plan_cell_memory(&p, &gpu), 3 << 18);
     kvt_refused(kv_plan_check_memory(&large, &q, &gpu, &err), KV_ENOMEM, &err, "a small card",
                 KVT_SAYS("->", "T=1000000000", "GPU-1", "card", "1048576", "shares"));
     kv_plan_free(&p);
