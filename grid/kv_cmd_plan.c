@@ -108,9 +108,9 @@ static void tell_split(const kv_campaign *c, const kv_plan *p, const kv_memory *
     if (kv_plan_split_of(c, p, kv_plan_cell_memory(p, here), &s, NULL) != KV_OK || s.cells == 0) return;
     kv_cell_pair_id(c, &c->cells[s.cell], id);
     kv_geometry_print(&c->geometries[c->cells[s.cell].geometry], text);
-    printf("on this host %" PRId64 " cells would run in windows of tokens, %s at %s in %" PRId64 " of %" PRId64
+    printf("on this host %" PRId64 " cell%s would run in windows of tokens, %s at %s in %" PRId64 " of %" PRId64
            " tokens\n",
-           s.cells, id, text, s.most.windows, s.most.tokens);
+           s.cells, s.cells > 1 ? "s" : "", id, text, s.most.windows, s.most.tokens);
 }
 
 /* A plan may be for another machine: what does not fit this one is part of the answer, and run refuses it. */
