@@ -21,14 +21,15 @@ typedef struct {
 struct kv_ahead {
     kv_runner *r;
     const kv_campaign *c;
-    int64_t memory_bytes;
+    int64_t memory_bytes, small_bytes;
     wave waves[KV_WAVES];
     kv_ahead_count count;
 };
 
 #define OPS(a_) ((a_)->r->dev->ops)
 
-kv_rc kv_ahead_new(kv_runner *r, const kv_campaign *c, int64_t memory_bytes, kv_ahead **out, kv_err *err)
+kv_rc kv_ahead_new(kv_runner *r, const kv_campaign *c, int64_t memory_bytes, int64_t small_bytes, kv_ahead **out,
+                   kv_err *err)
 {
     if (r->dev->ops->wave_open == NULL) return KV_OK;
     kv_ahead *a = kv_alloc(1, sizeof *a);
@@ -36,6 +37,7 @@ kv_rc kv_ahead_new(kv_runner *r, const kv_campaign *c, int64_t memory_bytes, kv_
     a->r = r;
     a->c = c;
     a->memory_bytes = memory_bytes;
+    a->small_bytes = small_bytes;
     for (int i = 0; i < KV_WAVES; i++) {
         a->waves[i].cells = kv_alloc(KV_WAVE_CELLS, sizeof *a->waves[i].cells);
         if (a->waves[i].cells == NULL) {
@@ -146,10 +148,10 @@ static int32_t group(const kv_ahead *a, const int64_t *cells, int32_t n, int64_t
     while (count < n && count < KV_WAVE_CELLS) {
         int64_t one;
         if (!can_fly(a, cells[count], &one) || one > room - *bytes) break;
-        if (one > KV_AHEAD_SMALL && count > 0) break;
+        if (one > a->small_bytes && count > 0) break;
         *bytes += one;
         count++;
-        if (one > KV_AHEAD_SMALL) break;
+        if (one > a->small_bytes) break;
     }
     return count;
 }

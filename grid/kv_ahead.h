@@ -11,8 +11,10 @@
 typedef struct kv_ahead kv_ahead;
 
 /* For the runner's device; r and c are borrowed. *out is NULL where the device has no waves. memory_bytes: of the
- * device's memory that all begun cells may take together. KV_ENOMEM. */
-kv_rc kv_ahead_new(kv_runner *r, const kv_campaign *c, int64_t memory_bytes, kv_ahead **out, kv_err *err) KV_MUST_USE;
+ * device's memory that all begun cells may take together; small_bytes: that cells which share a wave may take each
+ * (KV_AHEAD_SMALL). KV_ENOMEM. */
+kv_rc kv_ahead_new(kv_runner *r, const kv_campaign *c, int64_t memory_bytes, int64_t small_bytes, kv_ahead **out,
+                   kv_err *err) KV_MUST_USE;
 void kv_ahead_free(kv_ahead *a); /* NULL is fine; ends what is under way */
 
 /* The cells that come next, in order (-1: something else). Begins what can be begun. */

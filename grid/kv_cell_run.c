@@ -510,11 +510,11 @@ kv_rc kv_cell_ask(kv_runner *r, const kv_campaign *c, int64_t cell, kv_cell_aske
 {
     run *x = kv_alloc(1, sizeof *x);
     if (x == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a cell");
-    x->row = kv_alloc(1, sizeof *x->row);
     *out = x;
+    x->r = r;
+    x->row = kv_alloc(1, sizeof *x->row);
     if (x->row == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a row");
     start_row(x->row, cell);
-    x->r = r;
     x->c = c;
     x->cell = &c->cells[cell];
     x->g = &c->geometries[x->cell->geometry];

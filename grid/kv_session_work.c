@@ -142,7 +142,7 @@ kv_rc kv_session_compute(kv_session *s, kv_err *err)
     const bool root = kv_session_is_root(s);
     const int64_t memory = s->runner.memory_bytes > 0 ? s->runner.memory_bytes / 2 : s->on.gpu.memory_bytes / 4;
     kv_rc rc = make_costs(s, err);
-    if (rc == KV_OK) rc = kv_ahead_new(&s->runner, &s->c, memory, &s->ahead, err);
+    if (rc == KV_OK) rc = kv_ahead_new(&s->runner, &s->c, memory, KV_AHEAD_SMALL, &s->ahead, err);
     rc = kv_mpi_agree(s->m, rc, err);
     if (rc != KV_OK) return rc;
     const kv_mpi_job job = {.n_items = s->n_todo + KV_ASSURANCE_ITEMS,

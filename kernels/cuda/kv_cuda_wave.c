@@ -8,7 +8,7 @@
 #include "kernels/cuda/kv_cuda_list.h"
 #include "kernels/kv_kern_drift.h"
 
-#define RESULTS ((int64_t)4 << 20) /* bytes of results that one wave holds before it must wait for them */
+#define RESULTS ((int64_t)1 << 20) /* bytes of results that one wave holds before it must wait for them */
 #define ALIGN 16
 
 typedef struct {

@@ -439,6 +439,11 @@ int64_t kv_emu_used(void)
     return (int64_t)used();
 }
 
+long kv_emu_fail_left(void)
+{
+    return m().fail_after;
+}
+
 void kv_emu_fail_after(long n)
 {
     m().fail_after = n;

@@ -18,6 +18,7 @@ void kv_emu_set_order(kv_emu_order order);
 
 /* The n-th call from now on that can fail does (0 = the next one), n < 0 switches it off. */
 void kv_emu_fail_after(long n);
+long kv_emu_fail_left(void); /* calls until then; negative once it failed */
 
 /* Bytes of device memory that there are from now on, in all; 0: as in the beginning. And those in use. */
 void kv_emu_set_memory(int64_t bytes);
