@@ -246,6 +246,7 @@ kv_rc kv_layout_bind(const kv_layout *l, const kv_geometry *g, int64_t unit_laye
         return KV_FAIL(err, KV_EINVAL, "layout %s at geometry %s: the size does not fit 64 bits", l->name, text);
     }
     *state = b.exists ? KV_BIND_OK : KV_BIND_NO_SHAPE;
+    if (b.exists) kv_index_prepare(&ix);
     if (b.exists) *out = ix;
     return KV_OK;
 }

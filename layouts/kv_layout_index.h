@@ -12,6 +12,7 @@
  * the row it holds (pad lanes), and the last token block may be longer than the tokens (tail): all
  * three hold no element and are padding.
  *
+ * Divisions by the sizes of factors go by their inverses where numbers are short (kv_index_divide).
  * Everything is 64-bit, plain C that is also CUDA C++; no allocation, no tables, no state but the
  * arguments. kv_layout_bind() makes a kv_index and has checked that no product overflows. */
 #ifndef KV_LAYOUT_INDEX_H
@@ -54,6 +55,7 @@ typedef struct {
     int64_t page_payload; /* positions of a page that factors [cut, n) reach; <= page_span */
     int32_t kind[KV_FACTORS_MAX];
     int64_t size[KV_FACTORS_MAX];
+    uint64_t size_inverse[KV_FACTORS_MAX], page_inverse; /* kv_index_inverse_of: size[i], page_span */
 } kv_order;
 
 /* A layout bound to a geometry and a unit. */
@@ -78,7 +80,56 @@ typedef struct {
     int32_t has_layer;  /* 1: L is a factor of the array */
     int32_t element;    /* kv_elem of the image */
     int32_t reserved;
+    uint64_t kv_inverse, layer_inverse, block_inverse, tx_inverse, x_inverse; /* kv_index_inverse_of: kv_span, ... */
 } kv_index;
+
+/* ---- division by what a layout is cut into ------------------------------------------------ */
+
+/* 2^64 / d, rounded up; 0 where there is none (d < 2 or d >= 2^32), and divisions are plain ones. */
+KV_HD uint64_t kv_index_inverse_of(int64_t d)
+{
+    return d < 2 || d > UINT32_MAX ? 0 : ~0ULL / (uint64_t)d + 1;
+}
+
+/* n / d for 0 <= n, 0 < d, where `inverse` is that of d, or 0. For n < 2^32 the upper half of n times the inverse: with
+ * inverse d = 2^64 + e, 0 <= e < d, it is n / d + n e / (d 2^64), and n e < 2^64. A division takes ten times as long. */
+KV_HD int64_t kv_index_divide(int64_t n, int64_t d, uint64_t inverse)
+{
+    if (inverse != 0 && (uint64_t)n <= UINT32_MAX) {
+        const uint64_t low = (inverse & UINT32_MAX) * (uint64_t)n;
+        return (int64_t)(((inverse >> 32) * (uint64_t)n + (low >> 32)) >> 32);
+    }
+    return d == 1 ? n : n / d;
+}
+
+/* Sets all inverses from the sizes: last, by whoever makes an index. Without it divisions are plain ones. */
+KV_HD void kv_index_prepare(kv_index *ix)
+{
+    int32_t kv, i;
+    for (kv = 0; kv < 2; kv++) {
+        kv_order *o = &ix->half[kv];
+        for (i = 0; i < o->n; i++) o->size_inverse[i] = kv_index_inverse_of(o->size[i]);
+        o->page_inverse = kv_index_inverse_of(o->page_span);
+    }
+    ix->kv_inverse = kv_index_inverse_of(ix->kv_span);
+    ix->layer_inverse = kv_index_inverse_of(ix->layer_span);
+    ix->block_inverse = kv_index_inverse_of(ix->block);
+    ix->tx_inverse = kv_index_inverse_of(ix->tx);
+    ix->x_inverse = kv_index_inverse_of(ix->x);
+}
+
+KV_HD int64_t kv_index_block_of(const kv_index *ix, int64_t token)
+{
+    return kv_index_divide(token, ix->block, ix->block_inverse);
+}
+KV_HD int64_t kv_index_group_of(const kv_index *ix, int64_t in_block)
+{
+    return kv_index_divide(in_block, ix->tx, ix->tx_inverse);
+}
+KV_HD int64_t kv_index_lane_group_of(const kv_index *ix, int64_t lane)
+{
+    return kv_index_divide(lane, ix->x, ix->x_inverse);
+}
 
 /* A place in the canonical tensor of the unit. Padding places have token or lane past the end. */
 typedef struct {
@@ -88,18 +139,21 @@ typedef struct {
 /* The digit of factor `kind` at a place. */
 KV_HD int64_t kv_index_digit(const kv_index *ix, int32_t kind, const kv_coord *c)
 {
+    int64_t n;
     switch ((kv_factor)kind) {
     case KV_F_L: return c->layer;
     case KV_F_KV: return c->kv;
     case KV_F_T: return c->token;
-    case KV_F_TB: return c->token / ix->block;
-    case KV_F_TI: return c->token % ix->block;
-    case KV_F_TG: return c->token % ix->block / ix->tx;
-    case KV_F_TX: return c->token % ix->block % ix->tx;
+    case KV_F_TB: return kv_index_block_of(ix, c->token);
+    case KV_F_TI: return c->token - kv_index_block_of(ix, c->token) * ix->block;
+    case KV_F_TG: return kv_index_group_of(ix, c->token - kv_index_block_of(ix, c->token) * ix->block);
+    case KV_F_TX:
+        n = c->token - kv_index_block_of(ix, c->token) * ix->block;
+        return n - kv_index_group_of(ix, n) * ix->tx;
     case KV_F_H: return c->head;
     case KV_F_D: return c->lane;
-    case KV_F_DG: return c->lane / ix->x;
-    case KV_F_DX: return c->lane % ix->x;
+    case KV_F_DG: return kv_index_lane_group_of(ix, c->lane);
+    case KV_F_DX: return c->lane - kv_index_lane_group_of(ix, c->lane) * ix->x;
     case KV_F_C: return c->lane;
     case KV_F_COUNT: break;
     }
@@ -148,8 +202,8 @@ KV_HD int64_t kv_index_half(const kv_index *ix, int64_t r)
 {
     if (ix->halves == 1) return 0;
     if (ix->separate) return r >= ix->half_base[1] ? 1 : 0;
-    if (ix->kv_inner) r %= ix->half[0].page_span;
-    return r / ix->kv_span % 2;
+    if (ix->kv_inner) r -= kv_index_divide(r, ix->half[0].page_span, ix->half[0].page_inverse) * ix->half[0].page_span;
+    return kv_index_divide(r, ix->kv_span, ix->kv_inverse) % 2;
 }
 
 /* Canonical place of native position p, 0 <= p < native. Returns 1 for an element, 0 for padding
@@ -159,23 +213,23 @@ KV_HD int kv_index_inverse(const kv_index *ix, int64_t p, kv_coord *c)
     const kv_order *o;
     int64_t page, inner, half;
     int32_t i;
-    c->layer = ix->has_layer ? 0 : p / ix->layer_span;
+    c->layer = ix->has_layer ? 0 : kv_index_divide(p, ix->layer_span, ix->layer_inverse);
     c->token = c->head = c->lane = 0;
     p -= c->layer * ix->layer_span;
     half = kv_index_half(ix, p);
     c->kv = half;
     o = &ix->half[half];
     p -= ix->half_base[half];
-    page = p / o->page_span;
+    page = kv_index_divide(p, o->page_span, o->page_inverse);
     inner = p - page * o->page_span;
     if (inner >= o->page_payload) return 0;
     for (i = o->n - 1; i >= o->cut; i--) {
-        const int64_t q = inner / o->size[i]; /* one division: on a GPU it is a call */
+        const int64_t q = kv_index_divide(inner, o->size[i], o->size_inverse[i]);
         kv_index_put(ix, o->kind[i], inner - q * o->size[i], c);
         inner = q;
     }
     for (; i >= 0; i--) {
-        const int64_t q = page / o->size[i];
+        const int64_t q = kv_index_divide(page, o->size[i], o->size_inverse[i]);
         kv_index_put(ix, o->kind[i], page - q * o->size[i], c);
         page = q;
     }
@@ -276,12 +330,12 @@ KV_HD void kv_walk_seek(const kv_index *ix, int64_t p, kv_walk *w)
     int64_t page, inner, q;
     int32_t i;
     w->position = p;
-    w->layer = ix->has_layer ? 0 : p / ix->layer_span;
+    w->layer = ix->has_layer ? 0 : kv_index_divide(p, ix->layer_span, ix->layer_inverse);
     p -= w->layer * ix->layer_span;
     w->half = kv_index_half(ix, p);
     o = &ix->half[w->half];
     p -= ix->half_base[w->half];
-    page = p / o->page_span;
+    page = kv_index_divide(p, o->page_span, o->page_inverse);
     inner = p - page * o->page_span;
     w->slack = 0;
     if (inner >= o->page_payload) { /* past the payload the inner digits have wrapped, after its last half */
@@ -290,12 +344,12 @@ KV_HD void kv_walk_seek(const kv_index *ix, int64_t p, kv_walk *w)
         inner = 0;
     }
     for (i = o->n - 1; i >= o->cut; i--) {
-        q = inner / o->size[i];
+        q = kv_index_divide(inner, o->size[i], o->size_inverse[i]);
         w->digit[i] = inner - q * o->size[i];
         inner = q;
     }
     for (; i >= 0; i--) {
-        q = page / o->size[i];
+        q = kv_index_divide(page, o->size[i], o->size_inverse[i]);
         w->digit[i] = page - q * o->size[i];
         page = q;
     }

@@ -43,6 +43,7 @@ kv_rc kv_tp_pages_index(const char *name, const kv_geometry *g, int64_t size, in
     o->size[0] = x.tokens;
     o->size[1] = x.heads;
     o->size[2] = x.lanes[0];
+    kv_index_prepare(&x);
     *out = x;
     return KV_OK;
 }

@@ -33,6 +33,7 @@ void kv_tp_wire_index(const kv_index *shard, int32_t element, kv_index *out)
         w.native += o->page_span;
     }
     w.layer_span = w.elements = w.native;
+    kv_index_prepare(&w);
     *out = w;
 }
 

@@ -51,7 +51,7 @@ static void probe__sees_a_map_that_is_no_bijection(void **state)
     const kv_index good = kvt_bind(l, &g, 2), apart = kvt_bind(s, &g, 2);
     const kv_probe_result ok = probe(d, &good);
     assert_true(clean(&good, &ok));
-    for (int fault = 0; fault < 8; fault++) {
+    for (int fault = 0; fault < 9; fault++) {
         kv_index ix = fault < 6 ? good : apart;
         switch (fault) {
         case 0: ix.half[1].size[2] = 3; break; /* V blocks shorter than K's */
@@ -61,8 +61,11 @@ static void probe__sees_a_map_that_is_no_bijection(void **state)
         case 4: ix.tokens = 11; break;              /* an element more than is counted */
         case 5: ix.half[0].kind[3] = KV_F_D; break; /* lanes counted twice, no head */
         case 6: ix.half_base[1]--; break;
-        default: ix.layer_span--; break;
+        case 7: ix.layer_span--; break;
+        default: break;
         }
+        kv_index_prepare(&ix);
+        if (fault == 8) ix.half[1].size_inverse[1] = kv_index_inverse_of(ix.half[1].size[1] - 1);
         const kv_probe_result p = probe(d, &ix);
         if (clean(&ix, &p)) fail_msg("fault %d is not seen", fault);
         if (p.bad > 0) assert_true(p.first_bad >= 0 && p.first_bad < ix.native);

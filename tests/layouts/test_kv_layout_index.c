@@ -329,6 +329,69 @@ static void walk_next__is_the_successor_far_out(void **state)
     kv_layout_free(l);
 }
 
+/* ---- division by inverses ---------------------------------------------------------------- */
+
+static void divide_all(int64_t n, int64_t d)
+{
+    const uint64_t inverse = kv_index_inverse_of(d);
+    if (kv_index_divide(n, d, inverse) != n / d || kv_index_divide(n, d, 0) != n / d)
+        fail_msg("%" PRId64 " / %" PRId64 " gave %" PRId64, n, d, kv_index_divide(n, d, inverse));
+}
+
+static void divide__is_division(void **state)
+{
+    (void)state;
+    static const int64_t edges[] = {0,          1,          2,          3,          5,           7,        15,
+                                    16,         17,         255,        65535,      65536,       65537,    0x7FFFFFFF,
+                                    0x80000000, 0x80000001, 0xFFFFFFFE, 0xFFFFFFFF, 0x100000000, INT64_MAX};
+    enum { EDGES = sizeof edges / sizeof edges[0] };
+    uint64_t r = 3;
+    for (int i = 0; i < EDGES; i++)
+        for (int k = 1; k < EDGES; k++) divide_all(edges[i], edges[k]);
+    for (int64_t d = 1; d < 70000; d++) { /* where the quotient steps */
+        const int64_t most = 0xFFFFFFFF / d * d;
+        divide_all(most, d);
+        divide_all(most - 1, d);
+        divide_all(most / 2 / d * d, d);
+        divide_all(d - 1, d);
+        divide_all(0xFFFFFFFF, d);
+    }
+    for (int i = 0; i < 2000000; i++) {
+        const int64_t d = 1 + (int64_t)(kvt_next(&r) >> (32 + kvt_below(&r, 31)));
+        const int64_t n = (int64_t)(kvt_next(&r) >> (1 + kvt_below(&r, 60)));
+        divide_all(n, d);
+        divide_all(n - n % d, d);
+    }
+}
+
+static void index__is_the_same_without_inverses(void **state)
+{
+    (void)state;
+    uint64_t r = 17;
+    for (int i = 0; i < 300; i++) {
+        const kv_store store = (kv_store)(i % 3);
+        const kv_geometry g = kvt_random_geometry(&r, store == KV_STORE_LATENT, store != KV_STORE_SEPARATE);
+        kvt_desc desc = kvt_random_desc(&r, &g, store);
+        char text[KVT_TEXT];
+        kvt_desc_text(&desc, "a", text);
+        kv_layout *l = kvt_layout(text);
+        const kv_index ix = kvt_bind(l, &g, 1);
+        kv_index plain = ix;
+        for (int kv = 0; kv < 2; kv++) {
+            memset(plain.half[kv].size_inverse, 0, sizeof plain.half[kv].size_inverse);
+            plain.half[kv].page_inverse = 0;
+        }
+        plain.kv_inverse = plain.layer_inverse = plain.block_inverse = plain.tx_inverse = plain.x_inverse = 0;
+        for (int64_t p = 0; p < ix.native; p++) {
+            kv_coord a = {0}, b = {0};
+            assert_int_equal(kv_index_inverse(&ix, p, &a), kv_index_inverse(&plain, p, &b));
+            assert_memory_equal(&a, &b, sizeof a);
+            if (kv_index_inverse(&ix, p, &a)) assert_int_equal(kv_index_forward(&ix, &a), kv_index_forward(&plain, &a));
+        }
+        kv_layout_free(l);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +403,8 @@ int main(void)
         cmocka_unit_test(index__passes_2_to_the_31_and_32_without_overflow),
         cmocka_unit_test(index__is_exact_at_the_largest_sizes),
         cmocka_unit_test(walk_next__is_the_successor_far_out),
+        cmocka_unit_test(divide__is_division),
+        cmocka_unit_test(index__is_the_same_without_inverses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }

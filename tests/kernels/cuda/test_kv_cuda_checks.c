@@ -56,7 +56,7 @@ static void probe__sees_a_map_that_is_no_bijection(void **state)
     const kv_geometry g = kvt_geometry("L=2,T=100,H=2,D=4,e=f16");
     kv_layout *l = kvt_layout("p int k=KV.Tb.Ti.H.D v=KV.Tb.Ti.D.H block=4"), *s = kvt_layout("q sep k=T.H.D v=H.D.T");
     const kv_index good = kvt_bind(l, &g, 2), apart = kvt_bind(s, &g, 2);
-    for (int fault = 0; fault < 9; fault++) {
+    for (int fault = 0; fault < 10; fault++) {
         kv_index ix = fault < 6 ? good : apart;
         switch (fault) {
         case 0: ix.half[1].size[2] = 3; break;
@@ -67,8 +67,11 @@ static void probe__sees_a_map_that_is_no_bijection(void **state)
         case 5: ix.half[0].kind[3] = KV_F_D; break;
         case 6: ix.half_base[1]--; break;
         case 7: ix.layer_span--; break;
-        default: ix.half[1].size[0]--; break; /* the walk alone notices where its array ends */
+        case 8: ix.half[1].size[0]--; break; /* the walk alone notices where its array ends */
+        default: break;
         }
+        kv_index_prepare(&ix);
+        if (fault == 9) ix.half[1].size_inverse[1] = kv_index_inverse_of(ix.half[1].size[1] - 1);
         const kv_probe_result a = probe(d.cpu, &ix), b = probe(d.gpu, &ix);
         const bool clean = b.bad == 0 && b.elements_hit == ix.elements && b.padding == ix.native - ix.elements;
         if (clean) fail_msg("fault %d is not seen", fault);
