@@ -185,6 +185,9 @@ void kv_ahead_coming(kv_ahead *a, const int64_t *cells, int32_t n)
 {
     wave *in;
     int32_t at = 0;
+    bool room = false;
+    for (int i = 0; i < KV_WAVES; i++) room = room || !in_use(&a->waves[i]);
+    if (!room) return;
     while (at < n && find(a, cells[at], &in) != NULL) at++;
     for (int i = 0; i < KV_WAVES && at < n; i++) {
         wave *w = &a->waves[i];
