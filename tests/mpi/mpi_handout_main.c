@@ -9,6 +9,10 @@
 #include <unistd.h>
 
 #include "mpi/kv_mpi.h"
+#include "tests/kv_test_marks.h"
+
+#define UNLUCKY_ITEM 5
+#define FEW 8 /* results that rank 0 has before the misfortune, and items that other ranks do before it */
 
 typedef struct {
     const char *mode;
@@ -47,9 +51,19 @@ static bool is_mode(const story *s, const char *mode)
     return strcmp(s->mode, mode) == 0;
 }
 
-/* What happens to the 5th item of rank 2 (or of rank 0 in the modes that end in "0"). */
+/* The rank that has bad luck in its 5th item: 2, or 0 in the modes that end in "0"; -1: none. */
+static int unlucky(const story *s)
+{
+    static const char *const modes[] = {"fail", "kill", "hang", "stop"};
+    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++)
+        if (strncmp(s->mode, modes[i], 4) == 0) return s->mode[4] == '0' ? 0 : 2;
+    return -1;
+}
+
 static kv_rc misfortune(story *s, kv_err *err)
 {
+    kvt_mark("unlucky", 0);
+    if (kv_mpi_size(s->m) > 1 && !kvt_await_mark("few", 0)) return KV_FAIL(err, KV_EBUG, "rank 0 has no results");
     if (is_mode(s, "fail") || is_mode(s, "fail0")) return KV_FAIL(err, KV_EDEVICE, "the planted fault");
     if (is_mode(s, "kill")) raise(SIGKILL);
     while (is_mode(s, "hang") || is_mode(s, "hang0")) sleep_us(1000000);
@@ -60,13 +74,16 @@ static kv_rc misfortune(story *s, kv_err *err)
 static kv_rc run_item(void *ctx, int64_t item, kv_buf *result, kv_err *err)
 {
     story *s = ctx;
-    const bool zero = s->mode[strlen(s->mode) - 1] == '0';
+    const int rank = kv_mpi_rank(s->m), bad = unlucky(s);
     s->run_here++;
-    if (s->run_here == 5 && kv_mpi_rank(s->m) == (zero ? 0 : 2)) {
+    if (s->run_here == UNLUCKY_ITEM && rank == bad) {
         const kv_rc rc = misfortune(s, err);
         if (rc != KV_OK) return rc;
     }
-    if (is_mode(s, "slowroot") && kv_mpi_rank(s->m) == 0) /* so slow that the others' share is no matter of load */
+    /* however slow that rank is, there must be an item left for it */
+    if (s->run_here > FEW && bad >= 0 && rank != bad && !kvt_await_mark("unlucky", 0))
+        return KV_FAIL(err, KV_EBUG, "rank %d never came to its item %d", bad, UNLUCKY_ITEM);
+    if (is_mode(s, "slowroot") && rank == 0) /* so slow that the others' share is no matter of load */
         sleep_us(50 * s->item_us);
     else
         sleep_us(s->item_us);
@@ -95,6 +112,7 @@ static kv_rc on_result(void *ctx, int64_t item, int rank, const char *bytes, siz
     s->seen[item]++;
     s->delivered++;
     s->from_others += rank != 0;
+    if (s->delivered == FEW) kvt_mark("few", 0);
     return KV_OK;
 }
 
@@ -177,6 +195,9 @@ static kv_rc play(story *s, kv_err *err)
         print_findings(s, rc, err, seconds() - begin);
     else if (rc != KV_OK)
         fprintf(stderr, "rank %d: %s %s\n", kv_mpi_rank(s->m), kv_rc_name(rc), err->text);
+    kvt_mark("said", kv_mpi_rank(s->m));
+    if (is_mode(s, "hang") && kv_mpi_rank(s->m) == 0) /* it ends the job: not before rank 1 has spoken */
+        (void)kvt_await_mark("said", 1);
     kv_free(costs);
     kv_free(s->seen);
     return rc;

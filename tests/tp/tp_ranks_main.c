@@ -1,7 +1,7 @@
 /* Real ranks under mpirun, for tp_ranks.sh:  tp_ranks STORY TRANSPORT DEVICE [TIMEOUT_S]
  *   TRANSPORT mpi, nccl (emulated); DEVICE cpu, gpu (emulated memory)
  * Each rank prints what it met; every cell of `matrix` is a line that must be the same for any transport, device and
- * number of ranks. Exit 0 if all went well, else 5 after the other ranks had time to speak. */
+ * number of ranks. Exit 0 if all went well, else 5 after the other ranks have spoken too. */
 #include <inttypes.h>
 #include <mpi.h>
 #include <signal.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "layouts/kv_layout.h"
+#include "tests/kv_test_marks.h"
 #include "tests/tp/kv_tp_gpu.h"
 #include "tp/kv_tp.h"
 #include "tp/kv_tp_move.h"
@@ -61,13 +62,20 @@ static uint64_t digest_of(const void *bytes, size_t n)
     return h;
 }
 
+/* Until every other rank has ended and said why. */
+static void oversleep(const program *p)
+{
+    for (int r = 0; r < p->size; r++)
+        if (r != p->rank && !kvt_await_mark("said", r)) printf("rank=%d never ended\n", r);
+}
+
 static void spoil(void *ctx, kv_tp_point point, void *data)
 {
     program *p = ctx;
     (void)data;
     if (p->rank != 2 || point != KV_TP_AT_PAYLOAD || p->at++ != 1) return;
     if (strcmp(p->story, "kill") == 0) raise(SIGKILL);
-    if (strcmp(p->story, "sleep") == 0) sleep((unsigned int)(2 * p->timeout_s + 1));
+    if (strcmp(p->story, "sleep") == 0) oversleep(p);
 }
 
 static kv_rc cell(program *p, int64_t heads, int64_t a, int64_t b, int number)
@@ -236,7 +244,7 @@ static kv_rc speed(program *p)
 /* A rank that never comes: the others stop waiting. */
 static kv_rc absent(program *p)
 {
-    if (p->rank == 2) sleep((unsigned int)(2 * p->timeout_s + 1));
+    if (p->rank == 2) oversleep(p);
     return gather(p);
 }
 
@@ -293,7 +301,9 @@ int main(int argc, char **argv)
     if (rc != KV_OK) {
         printf("rank=%d rc=%s after %.0f s: %s\n", p.rank, kv_rc_name(rc), kv_tp_now() - begun, p.err.text);
         fflush(stdout);
-        sleep((unsigned int)(p.timeout_s + 2)); /* the launcher ends the others when the first one goes */
+        kvt_mark("said", p.rank);
+        for (int r = 0; r < p.size; r++) /* the launcher ends the others when the first one goes */
+            (void)kvt_await_mark("said", r);
         MPI_Abort(MPI_COMM_WORLD, 5);
     }
     close_program(&p);
