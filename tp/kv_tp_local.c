@@ -147,11 +147,14 @@ static kv_rc await(local *t, int32_t from, bool control, mail **out, kv_err *err
     kv_rc rc = KV_OK;
     mail *m;
     pthread_mutex_lock(&t->hub->lock);
-    while ((m = take(t, from, control)) == NULL && (rc = heed_locked(t, NULL, err)) == KV_OK)
-        if (pthread_cond_timedwait(&t->hub->news, &t->hub->lock, &end) == ETIMEDOUT) {
+    bool late = false; /* one look more: this thread may have come late, not the letter */
+    while ((m = take(t, from, control)) == NULL && (rc = heed_locked(t, NULL, err)) == KV_OK) {
+        if (late) {
             rc = KV_FAIL(err, KV_ETIME, "rank %" PRId32 " sent nothing for %g s", from, t->base.timeout_s);
             break;
         }
+        late = pthread_cond_timedwait(&t->hub->news, &t->hub->lock, &end) == ETIMEDOUT;
+    }
     pthread_mutex_unlock(&t->hub->lock);
     *out = m;
     return m != NULL ? KV_OK : rc;

@@ -23,7 +23,7 @@ static const kv_tp_result *moved(kvt_tp_move *m)
 {
     static kvt_tp_rank rank[KV_TP_RANKS_MAX];
     const int32_t n = (int32_t)kv_tp_group_ranks(m->spec.tp[0], m->spec.tp[1]);
-    kvt_tp_group(n, 20, rank, kvt_tp_move_rank, m);
+    kvt_tp_group(n, 60, rank, kvt_tp_move_rank, m);
     for (int32_t r = 0; r < n; r++)
         if (rank[r].rc != KV_OK) fail_msg("rank %d: %s: %s", r, kv_rc_name(rank[r].rc), rank[r].err.text);
     for (int32_t r = 1; r < n; r++) assert_memory_equal(&m->result[r], &m->result[0], sizeof m->result[0]);
@@ -359,7 +359,7 @@ static void move__of_pages_of_bytes(void **state)
             const bool copies = sizes[i][0] > 4 || sizes[i][1] > 4;
             if (copies && spoilt > 0) continue; /* copies that differ are another error */
             m.spec = (kv_tp_spec){.tp = {sizes[i][0], sizes[i][1]}, .g = &g, .seed = spoilt, .payloads = 2};
-            kvt_tp_group(n, 20, rank, page_rank, &m);
+            kvt_tp_group(n, 60, rank, page_rank, &m);
             for (int32_t r = 0; r < n; r++)
                 if (rank[r].rc != KV_OK) fail_msg("rank %d: %s", r, rank[r].err.text);
             const kv_tp_result *r = &m.result[0];
@@ -419,7 +419,7 @@ static void move__needs_its_ranks(void **state)
     kv_layout *l = kvt_layout("a sep k=T.H.D v=T.H.D");
     const kv_geometry g = kvt_geometry("L=1,T=5,H=4,D=6,e=f16");
     m.spec = kvt_tp_spec(l, 4, l, 1, &g);
-    kvt_tp_group(2, 2, rank, wrong_group, &m);
+    kvt_tp_group(2, 60, rank, wrong_group, &m);
     for (int r = 0; r < 2; r++)
         kvt_refused(rank[r].rc, KV_EINVAL, &rank[r].err, "group", KVT_SAYS("takes 4 ranks, the group has 2"));
     kv_layout_free(l);

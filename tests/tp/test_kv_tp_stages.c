@@ -10,7 +10,7 @@ static const kv_tp_result *moved(void)
     static kvt_tp_rank rank[KV_TP_RANKS_MAX];
     const int64_t a = (int64_t)m.spec.n_stages[0] * m.spec.tp[0], b = (int64_t)m.spec.n_stages[1] * m.spec.tp[1];
     const int32_t n = (int32_t)(a > b ? a : b);
-    kvt_tp_group(n, 20, rank, kvt_tp_move_rank, &m);
+    kvt_tp_group(n, 60, rank, kvt_tp_move_rank, &m);
     for (int32_t r = 0; r < n; r++)
         if (rank[r].rc != KV_OK) fail_msg("rank %d: %s: %s", r, kv_rc_name(rank[r].rc), rank[r].err.text);
     for (int32_t r = 1; r < n; r++) assert_memory_equal(&m.result[r], &m.result[0], sizeof m.result[0]);
@@ -140,7 +140,7 @@ static void stages__can_fail(void **state)
     assert_int_equal(r->observed[KV_TP_FORWARD], KV_TP_FALSE);
     assert_int_equal(r->diff_positions, 1);
     m.spec.seed = 2;
-    kvt_tp_group(2, 10, rank, kvt_tp_move_rank, &m);
+    kvt_tp_group(2, 60, rank, kvt_tp_move_rank, &m);
     for (int i = 0; i < 2; i++) kvt_refused(rank[i].rc, KV_EFORMAT, &rank[i].err, "layers", KVT_SAYS("layer"));
     m.hook = NULL;
     kv_layout_free(l);

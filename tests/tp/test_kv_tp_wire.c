@@ -153,9 +153,9 @@ static void local__ends_and_agrees(void **state)
 {
     (void)state;
     kvt_tp_rank rank[3];
-    kvt_tp_group(2, 2, rank, mismatch, NULL);
+    kvt_tp_group(2, 60, rank, mismatch, NULL);
     kvt_refused(rank[1].rc, KV_EPEER, &rank[1].err, "size", KVT_SAYS("rank 0 sent 4 bytes where 8"));
-    kvt_tp_group(3, 2, rank, outcomes, NULL);
+    kvt_tp_group(3, 60, rank, outcomes, NULL);
     assert_int_equal(rank[1].rc, KV_ENOMEM);
     for (int r = 0; r < 3; r += 2)
         kvt_refused(rank[r].rc, KV_EPEER, &rank[r].err, "agree", KVT_SAYS("rank 1: planted"));
