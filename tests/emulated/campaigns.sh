@@ -8,8 +8,9 @@ root=$(readlink -f -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../
 kv_mpi_env
 export ASAN_OPTIONS=detect_leaks=0
 unset KV_EMU_DEVICES KV_EMU_DRIVER KV_EMU_MEMORY KVGRID_MEMORY_LIMIT SLURM_NTASKS SLURM_STEP_NUM_TASKS PMI_SIZE OMPI_COMM_WORLD_SIZE
-work=$(mktemp -d) || exit 1
+work=$(mktemp -d /tmp/kvt.XXXXXX) || exit 1 # short: Open MPI's sockets lie in it
 trap 'rm -rf "$work"' EXIT
+export TMPDIR=$work # not shared with other runs of this user, whose end may remove it
 
 broken()
 {

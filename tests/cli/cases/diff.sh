@@ -153,11 +153,11 @@ case_outputs_that_fail()
     done
 }
 
-# 26,400 rows take seconds.
+# 26,400 rows take seconds, of the processor: how busy the machine is does not count.
 case_slow_large_certificates()
 {
     need_cert
-    local seconds most=60
+    local most=60
     [ -z "${KV_SANITIZED-}" ] || most=300
     "$KV_PYTHON" - "$CERT" <<'PY' || fail "the large certificates"
 import json, sys
@@ -171,13 +171,11 @@ for name, verdict in (("old.json", "EXACT_BYTE"), ("new.json", "EXACT_TOKEN")):
                    for g in range(200) for s in names for d in names if s != d]
     json.dump(doc, open(name, "w"))
 PY
-    seconds=$SECONDS
+    ulimit -S -t $most # for each program
     kv diff old.json new.json
     expect_rc 4
     expect_out '26268 the same, 132 worse'
     expect_out '  \.\.\. and 32 more; --format json lists all'
-    [ $((SECONDS - seconds)) -le $most ] || fail "$((SECONDS - seconds)) seconds"
-    seconds=$SECONDS
     kv show new.json --select 'sglang->*' --geometry T=77 --verdict EXACT_TOKEN
     expect_rc 0
     expect_out '^11 of 26400 rows: 11 EXACT_TOKEN$'
@@ -185,5 +183,4 @@ PY
     expect_rc 0
     expect_out '^and the same at 198 more:'
     [ "$(wc -l <"$OUT")" -lt 60 ] || fail "$(wc -l <"$OUT") lines for 200 geometries of two kinds"
-    [ $((SECONDS - seconds)) -le $most ] || fail "$((SECONDS - seconds)) seconds"
 }
