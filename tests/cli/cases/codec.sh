@@ -352,13 +352,15 @@ case_pipes_are_no_arrays()
 case_nothing_is_left_behind()
 {
     local signal tries
-    truncate -s 64M zeros.bf16 # [1][2][16384][8][128]
+    truncate -s 512M zeros.bf16 # [1][2][131072][8][128]: half a minute of work, of which a moment is done
     for signal in INT TERM HUP; do
-        env --default-signal=INT "$KVGRID" codec store zeros.bf16 x.kvc --geometry L=1,T=16384,H=8,D=128,e=bf16 >"$OUT" 2>"$ERR" &
-        for ((tries = 0; tries < 400; tries++)); do
+        env --default-signal=INT "$KVGRID" codec store zeros.bf16 x.kvc --geometry L=1,T=131072,H=8,D=128,e=bf16 >"$OUT" 2>"$ERR" &
+        for ((tries = 0; tries < 12000; tries++)); do
             compgen -G 'x.kvc.tmp.*' >/dev/null && break
+            kill -0 $! 2>/dev/null || break
             sleep 0.01
         done
+        [ -n "$(find . -name 'x.kvc.tmp.*')" ] || fail "it has begun no output"
         kill -$signal $! || fail "it was done before the signal"
         wait $!
         rc=$?
