@@ -1,10 +1,33 @@
-/* Cells in waves on the emulated GPU: the rows that the CPU tells of each alone, byte for byte; few launches, few waits; and
+/* Cells in waves. Built twice: for the CPU, which has none, and (KVT_EMULATED) for the emulated GPU: the rows that the CPU tells of each alone, byte for byte; few launches, few waits; and
  * the same rows whatever call fails on the way. */
 #include "grid/kv_ahead.h"
+#include "tests/kv_test_grid.h"
+
+#ifndef KVT_EMULATED
+static void ahead__is_nothing_on_a_cpu(void **state)
+{
+    (void)state;
+    kv_device *d = kvt_cpu();
+    kv_campaign c = kvt_campaign("a sep k=T.H.D; b sep k=H.T.D", "L=1,T=3,H=1,D=2,e=f16", "");
+    kv_runner r = {.dev = d};
+    kv_ahead *a = NULL;
+    kv_err err = {0};
+    kvt_ok(kv_ahead_new(&r, &c, 1 << 20, KV_AHEAD_SMALL, &a, &err), &err);
+    assert_null(a);
+    kv_ahead_free(a);
+    kv_campaign_free(&c);
+    d->ops->close(d);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ahead__is_nothing_on_a_cpu)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
 #include "kernels/cuda/kv_cuda.h"
 #include "kernels/cuda/kv_cuda_list.h"
 #include "tests/emulated/kv_emu.h"
-#include "tests/kv_test_grid.h"
 
 #define PLENTY ((int64_t)1 << 30)
 #define LAYOUTS                                                                                                        \
@@ -334,3 +357,4 @@ int main(void)
                                        cmocka_unit_test(waves__that_fail_are_run_again_cell_by_cell)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
+#endif
