@@ -40,6 +40,8 @@ void kv_check_all(kv_check *c, bool small);
 double kv_check_now(void);
 int kv_check_by_value(const void *a, const void *b);
 
+/* Waves of cells (kv_device_wave.c). */
+void kv_check_waves(kv_check *c, bool small);
 /* Batches of the codec (kv_device_codec.c). */
 void kv_check_codec(kv_check *c, bool small);
 /* The tables of speeds (kv_device_speed.c, kv_device_codec.c). */

@@ -131,6 +131,7 @@ int main(int argc, char **argv)
     kv_check_must(kv_device_cpu_new(&c.cpu, &err), &err, "CPU");
     kv_check_must(kv_device_cuda_new(0, &c.gpu, &err), &err, "GPU");
     kv_check_all(&c, small);
+    kv_check_waves(&c, small);
     kv_check_codec(&c, small);
     printf("%ld comparisons with the CPU, %ld wrong\n", c.checks, c.wrong);
     fflush(stdout);
