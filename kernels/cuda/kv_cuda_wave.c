@@ -8,7 +8,9 @@
 #include "kernels/cuda/kv_cuda_list.h"
 #include "kernels/kv_kern_drift.h"
 
-#define RESULTS ((int64_t)1 << 20) /* bytes of results that one wave holds before it must wait for them */
+/* Bytes of results that one wave holds before it must wait for them: some 500 layers, the launches of which have 25 MB of
+ * arguments. */
+#define RESULTS ((int64_t)2 << 20)
 #define ALIGN 16
 
 typedef struct {
@@ -93,6 +95,7 @@ static int64_t bytes_of(kv_cuda_late_kind kind)
 
 static kv_rc arguments_room(kv_cuda_wave *w, size_t bytes, kv_err *err)
 {
+    const size_t room = bytes + bytes / 4;
     void *p = NULL;
     kv_rc rc = KV_OK;
     if (bytes <= w->arguments_room) return KV_OK;
@@ -100,11 +103,11 @@ static kv_rc arguments_room(kv_cuda_wave *w, size_t bytes, kv_err *err)
     (void)cudaFreeHost(w->arguments_pinned);
     w->arguments_device = w->arguments_pinned = NULL;
     w->arguments_room = 0;
-    KV_CUDA_TRY(rc, err, out, cudaMalloc(&p, 2 * bytes));
+    KV_CUDA_TRY(rc, err, out, cudaMalloc(&p, room));
     w->arguments_device = p;
-    KV_CUDA_TRY(rc, err, out, cudaMallocHost(&p, 2 * bytes));
+    KV_CUDA_TRY(rc, err, out, cudaMallocHost(&p, room));
     w->arguments_pinned = p;
-    w->arguments_room = 2 * bytes;
+    w->arguments_room = room;
 out:
     return rc;
 }
