@@ -62,13 +62,21 @@ typedef struct {
     build_args a;
 } build_entry;
 
-static __global__ void __launch_bounds__(KV_CUDA_THREADS, 2) build_many(const build_entry *entries)
+/* build_many: one position a thread, by a seek each: small images, and a kernel that is soon compiled. */
+static __global__ void __launch_bounds__(KV_CUDA_THREADS) build_many(const build_entry *entries)
 {
     const build_entry &x = entries[blockIdx.y];
-    switch (kv_elem_bytes((kv_elem)x.ix.element)) {
-    case 1: build_all<1>(x.data, x.ix, x.a); break;
-    case 2: build_all<2>(x.data, x.ix, x.a); break;
-    default: build_all<4>(x.data, x.ix, x.a); break;
+    for (int64_t p = kv_cuda_first(); p < x.ix.native; p += kv_cuda_step()) {
+        uint32_t bits = x.a.pad;
+        kv_coord c;
+        kv_walk w;
+        kv_walk_seek(&x.ix, p, &w);
+        if (kv_walk_coord(&x.ix, &w, &c)) {
+            bits = kv_payload_half_bits(&x.a.half[c.kv], (uint64_t)kv_payload_number(&x.a.p, &c));
+            bits = kv_num_convert((kv_elem)x.a.p.element, (kv_elem)x.a.via, bits);
+            bits = kv_num_convert((kv_elem)x.a.via, (kv_elem)x.ix.element, bits);
+        }
+        kv_cuda_store((kv_elem)x.ix.element, x.data, p, bits);
     }
 }
 
@@ -86,7 +94,7 @@ extern "C" kv_rc kv_cuda_run_build(const kv_cuda_on *on, unsigned char *data, co
     a.pad = pad;
     if (on->list != NULL) {
         const build_entry x = {data, *ix, a};
-        return KV_CUDA_NOTE(on, KV_CUDA_BUILD, blocks, x, err);
+        return KV_CUDA_NOTE(on, KV_CUDA_BUILD, kv_cuda_blocks(on, ix->native), x, err);
     }
     if (es == 1)
         KV_CUDA_LAUNCH(build<1>, blocks, KV_CUDA_THREADS, 0, on->stream, data, *ix, a);

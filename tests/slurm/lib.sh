@@ -24,7 +24,7 @@ submit_end()
 {
     local state
     rc=
-    wait_for 100 "job $job does not end" job_is_over
+    wait_for 400 "job $job does not end" job_is_over
     cat ./*.log >"$ERR" 2>/dev/null
     state=$(scontrol show job --oneliner "$job" | grep -oE 'ExitCode=[0-9]+:[0-9]+')
     state=${state#ExitCode=}
@@ -98,13 +98,13 @@ holds_bytes() { [ "$(stat -c %s -- "$1")" -gt "$2" ]; }
 holds_text() { grep -qE -- "$1" ./*.log; }
 
 # wait_rows STATE BYTES: until a run has saved that much, and is still at it.
-wait_rows() { wait_for 60 "no rows arrive in $1" holds_bytes "$1/journal" "$2"; }
+wait_rows() { wait_for 300 "no rows arrive in $1" holds_bytes "$1/journal" "$2"; }
 
 # A job that went back into the queue starts when its old credential has expired, after two minutes; here at once
 # (but not in the second in which its first start was ended: that credential counts as ended too).
 back_in_queue() { [ "$(squeue -h -o %T -j "$1")" = PENDING ]; }
 start_again()
 {
-    wait_for 60 "job $1 does not go back into the queue" back_in_queue "$1"
+    wait_for 300 "job $1 does not go back into the queue" back_in_queue "$1"
     scontrol update "job=$1" starttime=now+2seconds || fail "scontrol update job=$1"
 }

@@ -114,7 +114,7 @@ case_cancelled_stays_cancelled()
     expect_err 'interrupted; finished rows are in'
     ! grep -q 'back into the queue' "$ERR" || fail "a cancelled job was queued again"
     expect_no_file long.cert.json
-    wait_for 20 "the run does not end" eval '! test -e long.cert.json.state/lock'
+    wait_for 120 "the run does not end" eval '! test -e long.cert.json.state/lock'
     resubmit --ntasks=1 "$JOBS/sweep.sbatch" long.json
     expect_rc 0
     expect_long_digest long.cert.json
@@ -144,7 +144,7 @@ case_lock_of_a_lost_node()
     submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
     wait_rows long.cert.json.state 20000
     scancel --batch --signal=USR1 "$job"
-    wait_for 30 "it does not go back into the queue" holds_text 'back into the queue'
+    wait_for 300 "it does not go back into the queue" holds_text 'back into the queue'
     echo 'gone-node 1 1' >long.cert.json.state/lock
     start_again "$job"
     submit_end

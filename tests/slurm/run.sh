@@ -18,7 +18,7 @@ if [ "${1-}" = --case ]; then
     export TMPDIR
     trap 'rm -rf "$TMPDIR"' EXIT
     started=${EPOCHREALTIME/[.,]/}
-    timeout --kill-after=10 120 bash -c '
+    timeout --kill-after=10 600 bash -c '
         set -u -o pipefail
         . "$KV_ROOT/tests/cli/lib.sh"
         . "$1/lib.sh"
