@@ -56,16 +56,12 @@ kv_ahead_count kv_ahead_counted(const kv_ahead *a)
 
 /* ---- the end of a wave ------------------------------------------------------------------ */
 
-/* Waits for it; then its rows are there, and its memory is free. */
-static void land(kv_ahead *a, wave *w)
+/* Its rows, where all went well, and its memory back. */
+static void close_wave(kv_ahead *a, wave *w, bool well)
 {
-    kv_err why = {0};
-    if (!w->flying) return;
-    const bool well = OPS(a)->wave_wait(a->r->dev, (int32_t)(w - a->waves), &why) == KV_OK;
-    if (!well) kv_cell_forget(a->r);
     for (int32_t i = 0; i < w->n; i++) {
         begun *b = &w->cells[i];
-        memset(&why, 0, sizeof why);
+        kv_err why = {0};
         b->told = well && b->whole && kv_cell_tell(b->asked, &b->row, &why) == KV_OK;
         kv_cell_drop(b->asked);
         b->asked = NULL;
@@ -73,6 +69,24 @@ static void land(kv_ahead *a, wave *w)
     }
     w->flying = false;
     w->bytes = 0;
+}
+
+/* Waits for it; then its rows are there, and its memory is free. Where it failed all waves end untold: a reference decode that
+ * one of them asked for may be what another needs, and is forgotten only when nothing more writes it. */
+static void land(kv_ahead *a, wave *w)
+{
+    kv_err why = {0};
+    if (OPS(a)->wave_wait(a->r->dev, (int32_t)(w - a->waves), &why) == KV_OK) {
+        close_wave(a, w, true);
+        return;
+    }
+    close_wave(a, w, false);
+    for (int i = 0; i < KV_WAVES; i++) {
+        if (!a->waves[i].flying) continue;
+        (void)OPS(a)->wave_wait(a->r->dev, i, &why);
+        close_wave(a, &a->waves[i], false);
+    }
+    kv_cell_forget(a->r);
 }
 
 /* All up to the one of that number, in the order in which they were begun: a later one may need the reference decode of an

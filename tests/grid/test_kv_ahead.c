@@ -247,13 +247,29 @@ static int64_t failed_rows(const kv_campaign *c, const kv_row *got, const kv_row
     return failed;
 }
 
+/* Two cells, each with a reference decode of its own, so that each of two waves asks for one. */
+static kv_campaign two_geometries(void)
+{
+    kv_campaign c = {0};
+    kv_err err = {0};
+    kv_catalogue all = kvt_layouts("a sep k=T.H.D; b int k=KV.Tb.Ti.H.D block=2");
+    json_t *spec = kvt_spec("L=1,T=3,H=1,D=2,e=f16", "'pairs':[['a','b']]");
+    const kv_geometry other = kvt_geometry("L=2,T=2,H=1,D=2,e=f16");
+    json_array_append_new(json_object_get(spec, "geometries"), kv_geometry_json_new(&other));
+    kvt_ok(kv_campaign_build(spec, &all, "test", &c, &err), &err);
+    kv_catalogue_free(&all);
+    json_decref(spec);
+    assert_int_equal(c.n_cells, 2);
+    return c;
+}
+
 /* One call of the runtime fails: the wave's cells run again and nothing is to be seen. All of the host's memory is gone from
  * some point on: cells fail, and nothing is lost. */
 static void waves__that_fail_are_run_again_cell_by_cell(void **state)
 {
     (void)state;
     static const way ways[] = {{PLENTY, KV_AHEAD_SMALL, 64, 0, 0}, {PLENTY, 0, 64, 0, 0}};
-    kv_campaign c = kvt_campaign("a sep k=T.H.D; b int k=KV.Tb.Ti.H.D block=2", "L=1,T=3,H=1,D=2,e=f16", "");
+    kv_campaign c = two_geometries();
     kv_device *d = gpu();
     kv_row *want = alone(d, &c);
     d->ops->close(d);
@@ -286,6 +302,40 @@ static void waves__that_fail_are_run_again_cell_by_cell(void **state)
     }
     free(want);
     kv_campaign_free(&c);
+}
+
+/* The first of two waves fails while the second is under way, which has asked for a reference decode too. */
+static void waves__that_fail_take_the_others_with_them(void **state)
+{
+    (void)state;
+    kv_campaign c = two_geometries();
+    const int64_t cells[] = {0, 1};
+    kv_device *d = gpu();
+    kv_row *want = alone(d, &c);
+    for (long n = 0; n < 4; n++) { /* the result's copy, its emptying, the wait; then nothing of the first wave */
+        kv_runner r = {.dev = d};
+        kv_ahead *a = NULL;
+        kv_row got[2];
+        kv_err err = {0};
+        kvt_ok(kv_ahead_new(&r, &c, PLENTY, 0, &a, &err), &err);
+        kv_ahead_coming(a, cells, 2);
+        assert_int_equal(kv_ahead_counted(a).waves, 2);
+        kv_emu_fail_after(n);
+        const bool told = kv_ahead_take(a, 0, &got[0]);
+        assert_int_equal(told, n == 3);
+        if (!told) {
+            assert_int_equal(kv_ahead_counted(a).alone, 2);
+            kvt_ok(kv_cell_run(&r, &c, 0, &got[0], &err), &err);
+        }
+        if (!kv_ahead_take(a, 1, &got[1])) kvt_ok(kv_cell_run(&r, &c, 1, &got[1], &err), &err);
+        kv_emu_fail_after(-1);
+        same_rows(&c, got, want, "after a wave that failed");
+        kv_ahead_free(a);
+        kv_runner_free(&r);
+    }
+    free(want);
+    kv_campaign_free(&c);
+    d->ops->close(d);
 }
 
 /* ---- the lists -------------------------------------------------------------------------- */
@@ -356,7 +406,8 @@ int main(void)
                                        cmocka_unit_test(waves__take_few_launches_and_few_waits),
                                        cmocka_unit_test(waves__of_one_cell_wait_at_its_ends_only),
                                        cmocka_unit_test(waves__wait_in_between_where_results_do_not_fit),
-                                       cmocka_unit_test(waves__that_fail_are_run_again_cell_by_cell)};
+                                       cmocka_unit_test(waves__that_fail_are_run_again_cell_by_cell),
+                                       cmocka_unit_test(waves__that_fail_take_the_others_with_them)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif
