@@ -144,7 +144,11 @@ kv_rc kv_session_compute(kv_session *s, kv_err *err)
     kv_rc rc = make_costs(s, err);
     if (rc == KV_OK) rc = kv_ahead_new(&s->runner, &s->c, memory, KV_AHEAD_SMALL, &s->ahead, err);
     rc = kv_mpi_agree(s->m, rc, err);
-    if (rc != KV_OK) return rc;
+    if (rc != KV_OK) {
+        kv_ahead_free(s->ahead);
+        s->ahead = NULL;
+        return rc;
+    }
     const kv_mpi_job job = {.n_items = s->n_todo + KV_ASSURANCE_ITEMS,
                             .costs = s->costs,
                             .ctx = s,

@@ -348,7 +348,7 @@ static void divide__is_division(void **state)
     uint64_t r = 3;
     for (int i = 0; i < EDGES; i++)
         for (int k = 1; k < EDGES; k++) divide_all(edges[i], edges[k]);
-    for (int64_t d = 1; d < 70000; d++) { /* where the quotient steps */
+    for (int64_t d = 1; d < 70000; d += 1 + d / 1000) { /* where the quotient steps */
         const int64_t most = 0xFFFFFFFF / d * d;
         divide_all(most, d);
         divide_all(most - 1, d);
@@ -356,7 +356,7 @@ static void divide__is_division(void **state)
         divide_all(d - 1, d);
         divide_all(0xFFFFFFFF, d);
     }
-    for (int i = 0; i < 2000000; i++) {
+    for (int i = 0; i < 200000; i++) {
         const int64_t d = 1 + (int64_t)(kvt_next(&r) >> (32 + kvt_below(&r, 31)));
         const int64_t n = (int64_t)(kvt_next(&r) >> (1 + kvt_below(&r, 60)));
         divide_all(n, d);
@@ -368,7 +368,7 @@ static void index__is_the_same_without_inverses(void **state)
 {
     (void)state;
     uint64_t r = 17;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 60; i++) {
         const kv_store store = (kv_store)(i % 3);
         const kv_geometry g = kvt_random_geometry(&r, store == KV_STORE_LATENT, store != KV_STORE_SEPARATE);
         kvt_desc desc = kvt_random_desc(&r, &g, store);

@@ -99,6 +99,9 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 SlurmdTimeout=300
+MessageTimeout=60
+TCPTimeout=30
+BatchStartTimeout=300
 KillWait=10
 MinJobAge=300
 JobRequeue=1
@@ -133,14 +136,14 @@ cluster_start()
     cluster_daemon munged --foreground --force --num-threads=2 --key-file="$CLUSTER_DIR/munge.key" \
         --socket="$CLUSTER_DIR/munge.socket" --pid-file="$CLUSTER_DIR/munged.pid" --seed-file="$CLUSTER_DIR/munged.seed" \
         --log-file="$CLUSTER_DIR/munged.log"
-    cluster_wait 20 "munged does not answer" munge -S "$CLUSTER_DIR/munge.socket" -n || return 1
+    cluster_wait 120 "munged does not answer" munge -S "$CLUSTER_DIR/munge.socket" -n || return 1
     cluster_daemon slurmctld -D -i
-    cluster_wait 20 "slurmctld does not answer" scontrol ping || return 1
+    cluster_wait 120 "slurmctld does not answer" scontrol ping || return 1
     for node in $(seq 1 "$nodes"); do
         mkdir -p "$CLUSTER_DIR/spool.n$node"
         cluster_daemon slurmd -D -N "n$node"
     done
-    cluster_wait 30 "the nodes do not become idle" cluster_idle "$nodes"
+    cluster_wait 120 "the nodes do not become idle" cluster_idle "$nodes"
 }
 
 cluster_idle() { [ "$(sinfo -h -N -o '%t' | grep -c '^idle$')" -eq "$1" ]; }
