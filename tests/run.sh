@@ -134,7 +134,7 @@ if [ -z "$quick" ]; then
         export UBSAN_OPTIONS=print_stacktrace=1
         # Open MPI itself leaks, so leaks are not looked for in what starts it. What runs many minutes with sanitizers, and
         # does there what other tests do, runs without them only.
-        ASAN_OPTIONS=detect_leaks=1 unit asan-ubsan 'asan:' asan-ubsan -E '^mpi/|^certs/test_kv_verify_scalars|^kernels/cuda/(campaigns|device_nccl)|^tp/(ranks|program)'
+        ASAN_OPTIONS=detect_leaks=1 unit asan-ubsan 'asan:' asan-ubsan -E '^mpi/|^certs/test_kv_verify_scalars|^kernels/cuda/(campaigns|device_nccl|test_kv_cell_windows_gpu)|^tp/(ranks|program)'
     fi
     section "batch scripts on a Slurm of our own, meanwhile clang" # they mostly wait
     if wanted build/clang; then
