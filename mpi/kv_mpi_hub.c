@@ -118,7 +118,11 @@ bool kv_mpi_hub_next_item(kv_mpi_hub *h, int64_t delivered, double busy_s, int64
     pthread_mutex_lock(&h->lock);
     if (delivered >= 0) {
         (void)kv_mpi_pool_done(&h->pool, 0, delivered);
-        kv_mpi_pool_busy(&h->pool, 0, busy_s);
+        h->main_busy_s += busy_s;
+        if (h->main_next.begin == h->main_next.end) {
+            kv_mpi_pool_busy(&h->pool, 0, h->main_busy_s);
+            h->main_busy_s = 0;
+        }
     }
     const bool got = take(h, &position);
     h->main_item = got ? kv_mpi_order_item(h->s.order, position) : -1;

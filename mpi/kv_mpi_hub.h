@@ -54,6 +54,7 @@ typedef struct {
     int64_t main_item;      /* what it computes, -1 for nothing */
     kv_mpi_chunk main_next; /* what it will compute after that, where the job wants to know what comes */
     uint64_t main_since_ns; /* since when */
+    double main_busy_s; /* spent on its chunk: what is begun together takes the time of whatever is waited for first */
 
     kv_mpi_peer *peers; /* by rank; [0] unused */
     bool broken;        /* a rank is lost; helper only */

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "mpi/kv_mpi_hub.h"
 #include "mpi/kv_mpi_split.h"
 
 static uint64_t next_random(uint64_t *state)
@@ -238,6 +239,74 @@ static void new__survives_each_failed_allocation(void **state)
     }
 }
 
+/* ---- rank 0's own chunks, where what comes is begun together ------------------------------ */
+
+static uint64_t no_time(void *ctx)
+{
+    (void)ctx;
+    return 1;
+}
+
+static void begin_nothing(void *ctx, const int64_t *items, int32_t n)
+{
+    (void)ctx;
+    (void)items;
+    (void)n;
+}
+
+static kv_rc take_nothing(void *ctx, int64_t item, int rank, const char *bytes, size_t n, kv_err *err)
+{
+    (void)ctx;
+    (void)item;
+    (void)rank;
+    (void)bytes;
+    (void)n;
+    (void)err;
+    return KV_OK;
+}
+
+/* The first item of a chunk takes the time of all; the speed is that of whole chunks all the same, within a part in ten. What
+ * comes is told in full, and nothing more is given out once the run is stopped. */
+static void hub__measures_the_root_by_chunks(void **state)
+{
+    (void)state;
+    enum { ITEMS = 4000 };
+    static const double item_s = 0.001;
+    const kv_mpi_job job = {.n_items = ITEMS, .coming = begin_nothing, .on_result = take_nothing};
+    kv_mpi_order order;
+    kv_mpi_hub *hub = NULL;
+    kv_err err = {0};
+    assert_int_equal(kv_mpi_order_new(ITEMS, NULL, &order, &err), KV_OK);
+    const kv_mpi_hub_setup setup = {.job = &job, .order = &order, .ranks = 2, .timeout_s = 9, .clock = no_time};
+    assert_int_equal(kv_mpi_hub_new(&setup, &hub, &err), KV_OK);
+    kv_mpi_hub_begin(hub);
+    int64_t item, delivered = -1, want = 0, largest = 0;
+    int32_t left = 0;
+    double busy_s = 0;
+    while (want < ITEMS / 2 && kv_mpi_hub_next_item(hub, delivered, busy_s, &item)) {
+        int64_t coming[KV_MPI_COMING];
+        const int32_t n = kv_mpi_hub_coming(hub, coming);
+        const bool first = left == 0;
+        assert_int_equal(item, want++);
+        for (int32_t k = 0; k < n; k++) assert_int_equal(coming[k], item + k);
+        assert_true(first ? n >= 1 : n == left);
+        left = n - 1;
+        largest = n > largest ? n : largest;
+        busy_s = first ? n * item_s : 1e-7;
+        delivered = item;
+        const double rate = hub->pool.shares[0].rate;
+        assert_true(rate == 0 || (rate > 0.9 / item_s && rate < 1.1 / item_s));
+    }
+    assert_true(largest > 50);
+    kv_mpi_hub_stop(hub, KV_EINTR, 0, -1, NULL);
+    assert_false(kv_mpi_hub_next_item(hub, delivered, busy_s, &item));
+    assert_int_equal(hub->pool.done, want);
+    kv_mpi_hub_settle(hub);
+    assert_int_equal(hub->outcome.rc, KV_EINTR);
+    kv_mpi_hub_free(hub);
+    kv_mpi_order_free(&order);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +317,7 @@ int main(void)
         cmocka_unit_test(pool__gives_every_item_exactly_once_to_any_number_of_ranks),
         cmocka_unit_test(pool__balances_ranks_of_unequal_speed),
         cmocka_unit_test(pool__sends_few_chunks_for_tiny_items),
+        cmocka_unit_test(hub__measures_the_root_by_chunks),
         cmocka_unit_test(new__survives_each_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
