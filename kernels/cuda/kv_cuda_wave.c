@@ -38,6 +38,7 @@ struct kv_cuda_wave {
     unsigned char *arguments_pinned, *arguments_device; /* arguments_room bytes each */
     size_t arguments_room;
     bool open, failed;
+    bool sent; /* launches that read their arguments may be under way */
 };
 
 /* ---- results ---------------------------------------------------------------------------- */
@@ -150,8 +151,10 @@ static kv_rc send(const kv_cuda *c, kv_cuda_wave *w, kv_err *err)
     if (rc == KV_OK) rc = kv_cuda_list_merge(lists, w->n_cells, &w->launches, &w->arguments, err);
     kv_free(lists);
     if (rc != KV_OK || w->launches.len == 0) return rc;
+    if (w->sent) KV_CUDA_TRY(rc, err, out, cudaStreamSynchronize(w->stream));
     KV_TRY(rc, out, arguments_room(w, w->arguments.len, err));
     memcpy(w->arguments_pinned, w->arguments.data, w->arguments.len);
+    w->sent = true;
     KV_CUDA_TRY(
         rc, err, out,
         cudaMemcpyAsync(w->arguments_device, w->arguments_pinned, w->arguments.len, cudaMemcpyHostToDevice, w->stream));
@@ -176,6 +179,7 @@ static kv_rc settle(const kv_cuda *c, kv_cuda_wave *w, kv_err *err)
         KV_CUDA_TRY(rc, err, out, cudaMemsetAsync(w->result, 0, (size_t)w->used, w->stream));
     }
     KV_CUDA_TRY(rc, err, out, cudaStreamSynchronize(w->stream));
+    w->sent = false;
     for (size_t i = 0; i < w->n_late; i++) kv_cuda_late_set(&w->late[i], w->back + (w->late[i].at - w->result));
     w->n_late = 0;
     w->used = 0;
@@ -344,7 +348,7 @@ kv_rc kv_cuda_wave_open(kv_device *d, int32_t wave, int32_t cells, kv_err *err)
     kv_cuda_wave *w = c->wave[wave];
     KV_TRY(rc, out, room_for_cells(w, cells, err));
     if (w->failed) KV_CUDA_TRY(rc, err, out, cudaMemsetAsync(w->result, 0, (size_t)RESULTS, w->stream));
-    w->failed = false;
+    w->failed = w->sent = false;
     w->open = true;
 out:
     return rc;
@@ -368,6 +372,7 @@ kv_rc kv_cuda_wave_send(kv_device *d, int32_t wave, kv_err *err)
     kv_cuda_wave *w = c->wave[wave];
     kv_rc rc;
     kv_cuda_wave_cell(d, -1, 0);
+    if (w->failed) return KV_FAIL(err, KV_EDEVICE, "GPU: a part of the wave could not be queued");
     KV_TRY(rc, out, kv_cuda_enter(c, err));
     rc = send(c, w, err);
 out:
