@@ -305,6 +305,35 @@ static void waves__that_fail_are_run_again_cell_by_cell(void **state)
 }
 
 /* The first of two waves fails while the second is under way, which has asked for a reference decode too. */
+/* What was begun gives back its memory before a cell that was not begun is run: that one would fail for want of it. */
+static void take__frees_the_memory_for_a_cell_that_was_not_begun(void **state)
+{
+    (void)state;
+    kv_campaign c = two_geometries();
+    const int64_t first = 0;
+    kv_device *d = gpu();
+    kv_runner r = {.dev = d};
+    kv_row *want = alone(d, &c), got[2];
+    kv_ahead *a = NULL;
+    kv_err err = {0};
+    kv_cuda_keep_at_most(d, 0);
+    kv_cuda_keep_at_most(d, PLENTY);
+    kvt_ok(kv_ahead_new(&r, &c, PLENTY, 0, &a, &err), &err);
+    kv_ahead_coming(a, &first, 1);
+    assert_int_equal(kv_ahead_counted(a).waves, 1);
+    kv_emu_set_memory(kv_emu_used() + 64);
+    assert_false(kv_ahead_take(a, 1, &got[1]));
+    kvt_ok(kv_cell_run(&r, &c, 1, &got[1], &err), &err);
+    assert_true(kv_ahead_take(a, 0, &got[0]));
+    same_rows(&c, got, want, "little memory");
+    kv_emu_set_memory(0);
+    kv_ahead_free(a);
+    kv_runner_free(&r);
+    free(want);
+    kv_campaign_free(&c);
+    d->ops->close(d);
+}
+
 static void waves__that_fail_take_the_others_with_them(void **state)
 {
     (void)state;
@@ -407,6 +436,7 @@ int main(void)
                                        cmocka_unit_test(waves__of_one_cell_wait_at_its_ends_only),
                                        cmocka_unit_test(waves__wait_in_between_where_results_do_not_fit),
                                        cmocka_unit_test(waves__that_fail_are_run_again_cell_by_cell),
+                                       cmocka_unit_test(take__frees_the_memory_for_a_cell_that_was_not_begun),
                                        cmocka_unit_test(waves__that_fail_take_the_others_with_them)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
