@@ -164,6 +164,72 @@ static void wave__that_failed_is_not_sent(void **state)
     kvt_close(&d);
 }
 
+/* Cells of one head and of very many in one launch: blocks that only the large one wants leave the small one's memory alone. */
+static void wave__of_small_and_large_cells(void **state)
+{
+    (void)state;
+    static const char *const geometries[] = {"L=1,T=1,H=1,D=2,e=f16", "L=1,T=1,H=200,D=2,e=f16",
+                                             "L=1,T=500,H=1,D=2,e=f16"};
+    enum { CELLS = sizeof geometries / sizeof geometries[0] };
+    for (int n = 1; n < 3; n++) {
+        kvt_two d = kvt_devices(n);
+        const kv_device_ops *o = d.gpu->ops;
+        held h[CELLS];
+        kv_err err = {0};
+        kvt_ok(o->wave_open(d.gpu, 0, CELLS, &err), &err);
+        for (int i = 0; i < CELLS; i++) {
+            o->wave_cell(d.gpu, 0, i);
+            h[i] = holding(&d, geometries[i], true);
+            ask_decode(&d, &h[i]);
+        }
+        kvt_ok(o->wave_send(d.gpu, 0, &err), &err);
+        kvt_ok(o->wave_wait(d.gpu, 0, &err), &err);
+        for (int i = 0; i < CELLS; i++) check(&d, &h[i], geometries[i]);
+        kvt_close(&d);
+    }
+}
+
+/* Both arrays of a layout whose pages are longer than what they hold are filled to their ends, and values are converted in both. */
+static void wave__fills_and_converts_both_halves(void **state)
+{
+    (void)state;
+    static const char *const to[] = {"b sep k=Tb.Ti.H.D block=4 page_stride_bytes=512",
+                                     "b sep k=Tb.Ti.H.D block=4 e=f32 page_stride_bytes=512"};
+    const kv_geometry g = kvt_geometry("L=1,T=10,H=2,D=8,e=f16");
+    enum { TO = sizeof to / sizeof to[0] };
+    kvt_two d = kvt_devices(2);
+    const kv_device_ops *o = d.gpu->ops;
+    kv_layout *a = kvt_layout("a sep k=T.H.D"), *b[TO];
+    const kv_index s = kvt_bind(a, &g, 1);
+    const kv_payload load = kvt_payload(&g, &s, KV_PAYLOAD_TOKENS, 0);
+    kv_index t[TO];
+    kvt_pair src[TO], dst[TO];
+    kv_err err = {0};
+    for (int i = 0; i < TO; i++) {
+        b[i] = kvt_layout(to[i]);
+        t[i] = kvt_bind(b[i], &g, 1);
+    }
+    kvt_ok(o->wave_open(d.gpu, 0, TO, &err), &err);
+    for (int i = 0; i < TO; i++) {
+        o->wave_cell(d.gpu, 0, i);
+        src[i] = kvt_images(&d, &s, 1);
+        dst[i] = kvt_images(&d, &t[i], 2);
+        kvt_both_build(&d, &src[i], &s, &load, s.element, 0);
+        kvt_ok(d.cpu->ops->translate(d.cpu, &s, src[i].cpu, &t[i], dst[i].cpu, 0x5A, &err), &err);
+        kvt_ok(o->translate(d.gpu, &s, src[i].gpu, &t[i], dst[i].gpu, 0x5A, &err), &err);
+    }
+    kvt_ok(o->wave_send(d.gpu, 0, &err), &err);
+    kvt_ok(o->wave_wait(d.gpu, 0, &err), &err);
+    for (int i = 0; i < TO; i++) {
+        kvt_same_images(&d, &dst[i], &t[i], to[i]);
+        kvt_images_free(&d, &src[i]);
+        kvt_images_free(&d, &dst[i]);
+        kv_layout_free(b[i]);
+    }
+    kv_layout_free(a);
+    kvt_close(&d);
+}
+
 /* ---- memory that is kept ---------------------------------------------------------------- */
 
 static void *taken(kv_cuda_pool *pool, int64_t bytes)
@@ -253,6 +319,8 @@ int main(void)
         cmocka_unit_test(wave__keeps_scratch_that_grew),
         cmocka_unit_test(wave__can_be_sent_twice),
         cmocka_unit_test(wave__that_failed_is_not_sent),
+        cmocka_unit_test(wave__of_small_and_large_cells),
+        cmocka_unit_test(wave__fills_and_converts_both_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
 }
