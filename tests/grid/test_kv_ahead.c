@@ -334,6 +334,39 @@ static void take__frees_the_memory_for_a_cell_that_was_not_begun(void **state)
     d->ops->close(d);
 }
 
+/* Both waves together take no more memory than there is for them, and a cell that is not small shares its wave with none. */
+static void coming__keeps_to_the_memory_and_to_small_cells(void **state)
+{
+    (void)state;
+    kv_campaign c = two_geometries();
+    kv_device *d = gpu();
+    kv_runner r = {.dev = d};
+    kv_cell_need need[2];
+    kv_err err = {0};
+    for (int i = 0; i < 2; i++) kvt_ok(kv_cell_plan(&c, i, &need[i], &err), &err);
+    const int64_t sum = need[0].gpu_bytes + need[1].gpu_bytes;
+    const int64_t larger = need[0].gpu_bytes > need[1].gpu_bytes ? need[0].gpu_bytes : need[1].gpu_bytes;
+    const int64_t smaller = sum - larger;
+    const int64_t last = need[0].gpu_bytes == larger ? 0 : 1, both[] = {1 - last, last}; /* the larger comes second */
+    assert_true(smaller < larger);
+    const struct {
+        int64_t memory, small, waves, cells;
+    } cases[] = {{sum, 0, 2, 2},          {sum - 1, 0, 1, 1},   {sum, larger, 1, 2},
+                 {sum - 1, larger, 1, 1}, {sum, smaller, 2, 2}, {smaller - 1, larger, 0, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        kv_ahead *a = NULL;
+        kvt_ok(kv_ahead_new(&r, &c, cases[i].memory, cases[i].small, &a, &err), &err);
+        kv_ahead_coming(a, both, 2);
+        const kv_ahead_count n = kv_ahead_counted(a);
+        if (n.waves != cases[i].waves || n.cells != cases[i].cells)
+            fail_msg("case %zu: %" PRId64 " waves of %" PRId64 " cells", i, n.waves, n.cells);
+        kv_ahead_free(a);
+    }
+    kv_runner_free(&r);
+    kv_campaign_free(&c);
+    d->ops->close(d);
+}
+
 static void waves__that_fail_take_the_others_with_them(void **state)
 {
     (void)state;
@@ -437,6 +470,7 @@ int main(void)
                                        cmocka_unit_test(waves__wait_in_between_where_results_do_not_fit),
                                        cmocka_unit_test(waves__that_fail_are_run_again_cell_by_cell),
                                        cmocka_unit_test(take__frees_the_memory_for_a_cell_that_was_not_begun),
+                                       cmocka_unit_test(coming__keeps_to_the_memory_and_to_small_cells),
                                        cmocka_unit_test(waves__that_fail_take_the_others_with_them)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -314,6 +314,11 @@ static void windows_fit__takes_the_fewest(void **state)
     }
     assert_true(before > 20);
     assert_int_equal(fit(&p, p.least).tokens, 16);
+    w = fit(&p, p.least); /* the last window has a set of differences of its own */
+    const int64_t two_sets = need_of(&w, g), set = w.part[0].native / 8;
+    w.count = 1;
+    assert_int_equal(two_sets - need_of(&w, g), set);
+    w = p.w;
     char needed[32], there[32];
     snprintf(needed, sizeof needed, "%" PRId64 " bytes", p.least);
     snprintf(there, sizeof there, "%" PRId64 " for", p.least - 1);

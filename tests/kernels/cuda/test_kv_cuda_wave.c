@@ -230,6 +230,47 @@ static void wave__fills_and_converts_both_halves(void **state)
     kvt_close(&d);
 }
 
+/* Every cell is told its own first difference, and what stands there. */
+static void wave__tells_each_cell_its_first_difference(void **state)
+{
+    (void)state;
+    enum { CELLS = 3 };
+    const kv_geometry g = kvt_geometry("L=1,T=10,H=2,D=8,e=f16");
+    kvt_two d = kvt_devices(3);
+    const kv_device_ops *o = d.gpu->ops;
+    kv_layout *a = kvt_layout("a sep k=T.H.D");
+    const kv_index s = kvt_bind(a, &g, 1);
+    kvt_pair x[CELLS], y[CELLS];
+    kv_compare_result got[CELLS], want;
+    kv_err err = {0};
+    for (int i = 0; i < CELLS; i++) {
+        const kv_payload load = kvt_payload(&g, &s, KV_PAYLOAD_TOKENS, 0);
+        x[i] = kvt_images(&d, &s, 1);
+        y[i] = kvt_images(&d, &s, 2);
+        kvt_both_build(&d, &x[i], &s, &load, s.element, 0);
+        kvt_both_build(&d, &y[i], &s, &load, s.element, 0);
+        memset((unsigned char *)kv_image_host_view(y[i].cpu) + 20 * i, 0x77, 2 * (size_t)(i + 1));
+        kvt_send(&d, &y[i]);
+    }
+    kvt_ok(o->wave_open(d.gpu, 0, CELLS, &err), &err);
+    for (int i = 0; i < CELLS; i++) {
+        o->wave_cell(d.gpu, 0, i);
+        kvt_ok(o->compare(d.gpu, &s, x[i].gpu, y[i].gpu, &got[i], &err), &err);
+    }
+    kvt_ok(o->wave_send(d.gpu, 0, &err), &err);
+    kvt_ok(o->wave_wait(d.gpu, 0, &err), &err);
+    for (int i = 0; i < CELLS; i++) {
+        kvt_ok(d.cpu->ops->compare(d.cpu, &s, x[i].cpu, y[i].cpu, &want, &err), &err);
+        assert_int_equal(want.first, 10 * i);
+        assert_true(want.got == got[i].got && want.want == got[i].want && want.first == got[i].first &&
+                    want.differing == got[i].differing);
+        kvt_images_free(&d, &x[i]);
+        kvt_images_free(&d, &y[i]);
+    }
+    kv_layout_free(a);
+    kvt_close(&d);
+}
+
 /* ---- memory that is kept ---------------------------------------------------------------- */
 
 static void *taken(kv_cuda_pool *pool, int64_t bytes)
@@ -319,6 +360,7 @@ int main(void)
         cmocka_unit_test(wave__keeps_scratch_that_grew),
         cmocka_unit_test(wave__can_be_sent_twice),
         cmocka_unit_test(wave__that_failed_is_not_sent),
+        cmocka_unit_test(wave__tells_each_cell_its_first_difference),
         cmocka_unit_test(wave__of_small_and_large_cells),
         cmocka_unit_test(wave__fills_and_converts_both_halves),
     };
