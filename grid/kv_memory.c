@@ -32,8 +32,8 @@ static int64_t number_in(const char *root, const char *path, const char *name)
     FILE *f = open_under(root, path);
     while (f != NULL && found < 0 && fgets(line, sizeof line, f) != NULL) {
         const size_t n = strlen(name);
-        const char *digits = line + n + strspn(line + n, " \t");
         if (strncmp(line, name, n) != 0) continue;
+        const char *digits = line + n + strspn(line + n, " \t");
         line[(size_t)(digits - line) + strspn(digits, "0123456789")] = '\0';
         if (!kv_parse_i64(digits, 0, INT64_MAX, &found)) break; /* "max": no limit */
     }

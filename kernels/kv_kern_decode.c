@@ -9,7 +9,7 @@
 
 _Static_assert(KV_DECODE_STEPS == KV_TOKEN_STEPS && KV_VOCABULARY == KV_TOKEN_VOCAB, "one decode, one shape");
 
-static kv_rc room_for_layer(const kv_index *ix, const kv_window *w, kv_elem e, const kv_image *dense, kv_err *err)
+kv_rc kv_image_holds_layer(const kv_index *ix, const kv_window *w, kv_elem e, const kv_image *dense, kv_err *err)
 {
     const int64_t bytes = w->tokens * ix->heads * (ix->lanes[0] + ix->lanes[1]) * kv_elem_bytes(e);
     if (w->first < 0 || w->first > w->tokens - ix->tokens)
@@ -59,7 +59,7 @@ kv_rc kv_cpu_gather(kv_device *d, const kv_index *ix, const kv_image *im, const 
     (void)d;
     const kv_elem e = (kv_elem)(im != NULL ? ix->element : p->element);
     const through_layout from = {ix, im};
-    const kv_rc rc = room_for_layer(ix, w, e, dense, err);
+    const kv_rc rc = kv_image_holds_layer(ix, w, e, dense, err);
     if (rc != KV_OK) return rc;
     if (im != NULL)
         gather_window(ix, e, layer, w, fetch_image, &from, dense);
@@ -88,18 +88,20 @@ kv_rc kv_cpu_decode_dense(kv_device *d, const kv_index *ix, int32_t element, con
     return KV_OK;
 }
 
-kv_rc kv_cpu_decode(kv_device *d, const kv_index *ix, const kv_image *im, int64_t layer, uint64_t weight_seed,
-                    int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
+kv_rc kv_decode_layer(kv_device *d, const kv_index *ix, const kv_image *im, int64_t layer, uint64_t weight_seed,
+                      int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
 {
     const kv_window all = {0, ix->tokens};
-    const kv_rc rc = kv_cpu_gather(d, ix, im, NULL, layer, &all, scratch, err);
-    return rc == KV_OK ? kv_cpu_decode_dense(d, ix, ix->element, scratch, weight_seed, model_layer, out, err) : rc;
+    const kv_rc rc = d->ops->gather(d, ix, im, NULL, layer, &all, scratch, err);
+    if (rc != KV_OK) return rc;
+    return d->ops->decode_dense(d, ix, ix->element, scratch, weight_seed, model_layer, out, err);
 }
 
-kv_rc kv_cpu_decode_reference(kv_device *d, const kv_index *ix, const kv_payload *p, uint64_t weight_seed,
-                              int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
+kv_rc kv_decode_canonical(kv_device *d, const kv_index *ix, const kv_payload *p, uint64_t weight_seed,
+                          int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
 {
     const kv_window all = {0, ix->tokens};
-    const kv_rc rc = kv_cpu_gather(d, ix, NULL, p, 0, &all, scratch, err);
-    return rc == KV_OK ? kv_cpu_decode_dense(d, ix, p->element, scratch, weight_seed, model_layer, out, err) : rc;
+    const kv_rc rc = d->ops->gather(d, ix, NULL, p, 0, &all, scratch, err);
+    if (rc != KV_OK) return rc;
+    return d->ops->decode_dense(d, ix, p->element, scratch, weight_seed, model_layer, out, err);
 }

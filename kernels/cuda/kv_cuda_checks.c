@@ -146,24 +146,13 @@ out:
 
 /* ---- the token leg ---------------------------------------------------------------------- */
 
-static kv_rc room_for_layer(const kv_index *ix, const kv_window *w, kv_elem e, const kv_image *dense, kv_err *err)
-{
-    const int64_t bytes = w->tokens * ix->heads * (ix->lanes[0] + ix->lanes[1]) * kv_elem_bytes(e);
-    if (w->first < 0 || w->first > w->tokens - ix->tokens)
-        return KV_FAIL(err, KV_EBUG, "a window of %" PRId64 " tokens from token %" PRId64 " of %" PRId64, ix->tokens,
-                       w->first, w->tokens);
-    if (dense->capacity >= bytes) return KV_OK;
-    return KV_FAIL(err, KV_EBUG, "a layer of %" PRId64 " bytes does not fit scratch of %" PRId64, bytes,
-                   dense->capacity);
-}
-
 kv_rc kv_cuda_gather(kv_device *d, const kv_index *ix, const kv_image *im, const kv_payload *p, int64_t layer,
                      const kv_window *w, kv_image *dense, kv_err *err)
 {
     const kv_cuda *c = (kv_cuda *)(void *)d;
     const kv_elem e = (kv_elem)(im != NULL ? ix->element : p->element);
     kv_rc rc;
-    KV_TRY(rc, out, room_for_layer(ix, w, e, dense, err));
+    KV_TRY(rc, out, kv_image_holds_layer(ix, w, e, dense, err));
     KV_TRY(rc, out, kv_cuda_enter(c, err));
     rc = kv_cuda_run_gather(&c->on, ix, im != NULL ? im->data : NULL, p, im != NULL ? layer : 0, w, dense->data, err);
 out:
@@ -202,20 +191,4 @@ kv_rc kv_cuda_decode_dense(kv_device *d, const kv_index *ix, int32_t element, co
 out:
     kv_cuda_scratch_done(c);
     return rc;
-}
-
-kv_rc kv_cuda_decode_layer(kv_device *d, const kv_index *ix, const kv_image *im, int64_t layer, uint64_t weight_seed,
-                           int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
-{
-    const kv_window all = {0, ix->tokens};
-    const kv_rc rc = kv_cuda_gather(d, ix, im, NULL, layer, &all, scratch, err);
-    return rc == KV_OK ? kv_cuda_decode_dense(d, ix, ix->element, scratch, weight_seed, model_layer, out, err) : rc;
-}
-
-kv_rc kv_cuda_decode_reference(kv_device *d, const kv_index *ix, const kv_payload *p, uint64_t weight_seed,
-                               int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err)
-{
-    const kv_window all = {0, ix->tokens};
-    const kv_rc rc = kv_cuda_gather(d, ix, NULL, p, 0, &all, scratch, err);
-    return rc == KV_OK ? kv_cuda_decode_dense(d, ix, p->element, scratch, weight_seed, model_layer, out, err) : rc;
 }

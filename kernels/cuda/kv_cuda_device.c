@@ -26,7 +26,11 @@ out:
 kv_rc kv_cuda_take(const kv_cuda *c, int64_t bytes, const char *what, void **out, kv_err *err)
 {
     size_t free_bytes = 0, total = 0;
-    const cudaError_t e = kv_cuda_pool_take(c->pool, bytes, out);
+    cudaError_t e = kv_cuda_pool_take(c->pool, bytes, out);
+    if (e == cudaErrorMemoryAllocation && kv_cuda_waves_release(c)) {
+        (void)cudaGetLastError();
+        e = kv_cuda_pool_take(c->pool, bytes, out);
+    }
     if (e == cudaSuccess) return KV_OK;
     if (e != cudaErrorMemoryAllocation) return kv_cuda_failed(err, e, "cudaMalloc", __func__, __LINE__);
     (void)cudaGetLastError();
@@ -207,8 +211,8 @@ static const kv_device_ops cuda_ops = {
     .drift = kv_cuda_drift,
     .gather = kv_cuda_gather,
     .decode_dense = kv_cuda_decode_dense,
-    .decode = kv_cuda_decode_layer,
-    .decode_reference = kv_cuda_decode_reference,
+    .decode = kv_decode_layer,
+    .decode_reference = kv_decode_canonical,
     .read = read_image,
     .write = write_image,
     .copy = copy,

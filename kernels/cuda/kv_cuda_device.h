@@ -55,9 +55,5 @@ kv_rc kv_cuda_gather(kv_device *d, const kv_index *ix, const kv_image *im, const
                      const kv_window *w, kv_image *dense, kv_err *err);
 kv_rc kv_cuda_decode_dense(kv_device *d, const kv_index *ix, int32_t element, const kv_image *dense,
                            uint64_t weight_seed, int64_t model_layer, kv_decode_result *out, kv_err *err);
-kv_rc kv_cuda_decode_layer(kv_device *d, const kv_index *ix, const kv_image *im, int64_t layer, uint64_t weight_seed,
-                           int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err);
-kv_rc kv_cuda_decode_reference(kv_device *d, const kv_index *ix, const kv_payload *p, uint64_t weight_seed,
-                               int64_t model_layer, kv_image *scratch, kv_decode_result *out, kv_err *err);
 
 #endif

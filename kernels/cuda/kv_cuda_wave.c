@@ -94,21 +94,41 @@ static int64_t bytes_of(kv_cuda_late_kind kind)
 
 /* ---- sending ---------------------------------------------------------------------------- */
 
-static kv_rc arguments_room(kv_cuda_wave *w, size_t bytes, kv_err *err)
+static void release_arguments(const kv_cuda *c, kv_cuda_wave *w)
+{
+    kv_cuda_give(c, w->arguments_device, (int64_t)w->arguments_room);
+    if (cudaFreeHost(w->arguments_pinned) != cudaSuccess) (void)cudaGetLastError();
+    w->arguments_device = w->arguments_pinned = NULL;
+    w->arguments_room = 0;
+}
+
+bool kv_cuda_waves_release(const kv_cuda *c)
+{
+    bool any = false;
+    for (int i = 0; i < KV_WAVES; i++) {
+        kv_cuda_wave *w = c->wave[i];
+        if (w == NULL || w->open || w->arguments_room == 0) continue;
+        release_arguments(c, w);
+        any = true;
+    }
+    return any;
+}
+
+static kv_rc arguments_room(const kv_cuda *c, kv_cuda_wave *w, size_t bytes, kv_err *err)
 {
     const size_t room = bytes + bytes / 4;
     void *p = NULL;
     kv_rc rc = KV_OK;
     if (bytes <= w->arguments_room) return KV_OK;
-    (void)cudaFree(w->arguments_device);
-    (void)cudaFreeHost(w->arguments_pinned);
-    w->arguments_device = w->arguments_pinned = NULL;
-    w->arguments_room = 0;
-    KV_CUDA_TRY(rc, err, out, cudaMalloc(&p, room));
+    release_arguments(c, w);
+    KV_TRY(rc, out, kv_cuda_take(c, (int64_t)room, "the arguments of a wave", &p, err));
     w->arguments_device = p;
-    KV_CUDA_TRY(rc, err, out, cudaMallocHost(&p, room));
-    w->arguments_pinned = p;
     w->arguments_room = room;
+    KV_CUDA_TRY(rc, err, out_release, cudaMallocHost(&p, room));
+    w->arguments_pinned = p;
+    goto out;
+out_release:
+    release_arguments(c, w);
 out:
     return rc;
 }
@@ -152,7 +172,7 @@ static kv_rc send(const kv_cuda *c, kv_cuda_wave *w, kv_err *err)
     kv_free(lists);
     if (rc != KV_OK || w->launches.len == 0) return rc;
     if (w->sent) KV_CUDA_TRY(rc, err, out, cudaStreamSynchronize(w->stream));
-    KV_TRY(rc, out, arguments_room(w, w->arguments.len, err));
+    KV_TRY(rc, out, arguments_room(c, w, w->arguments.len, err));
     memcpy(w->arguments_pinned, w->arguments.data, w->arguments.len);
     w->sent = true;
     KV_CUDA_TRY(
@@ -304,8 +324,7 @@ static void destroy(const kv_cuda *c, kv_cuda_wave *w)
 {
     if (w == NULL) return;
     for (int32_t i = 0; i < w->cells_room; i++) kv_cuda_list_free(&w->cells[i].list);
-    (void)cudaFree(w->arguments_device);
-    (void)cudaFreeHost(w->arguments_pinned);
+    release_arguments(c, w);
     (void)cudaFreeHost(w->back);
     kv_cuda_give(c, w->result, RESULTS);
     if (w->stream != NULL) (void)cudaStreamDestroy(w->stream);

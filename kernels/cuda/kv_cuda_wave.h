@@ -48,6 +48,8 @@ kv_rc kv_cuda_wave_open(kv_device *d, int32_t wave, int32_t cells, kv_err *err);
 void kv_cuda_wave_cell(kv_device *d, int32_t wave, int32_t cell);
 kv_rc kv_cuda_wave_send(kv_device *d, int32_t wave, kv_err *err);
 kv_rc kv_cuda_wave_wait(kv_device *d, int32_t wave, kv_err *err);
+/* Gives back what waves that are not open keep for their arguments; false where they keep nothing. */
+bool kv_cuda_waves_release(const kv_cuda *c);
 void kv_cuda_waves_close(kv_cuda *c);
 
 #endif

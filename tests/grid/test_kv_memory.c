@@ -30,6 +30,9 @@ static void host__is_what_the_control_group_allows(void **state)
     put(root, "/proc/self/cgroup", "0::/\n");
     assert_int_equal(kv_memory_of_host(root).total_bytes, bare.total_bytes);
     assert_int_equal(kv_memory_of_host(root).available_bytes, 300 * 1024);
+    /* lines shorter than the name */
+    put(root, "/proc/meminfo", "M\n\nMemAvailable: 300 kB\n");
+    assert_int_equal(kv_memory_of_host(root).available_bytes, 300 * 1024);
     /* version 2: the least of a group and all above it */
     put(root, "/proc/self/cgroup", "1:name=systemd:/x\n0::/job/step/task\n");
     put(root, "/sys/fs/cgroup/job/step/task/memory.max", "max\n");

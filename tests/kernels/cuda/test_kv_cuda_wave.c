@@ -88,6 +88,35 @@ static void wave__waits_for_work_on_memory_that_was_given_back(void **state)
     kvt_close(&d);
 }
 
+/* What waves keep for their arguments is there for an image that needs it, and for the next wave again. */
+static void wave__gives_up_its_arguments_where_room_is_short(void **state)
+{
+    (void)state;
+    kvt_two d = roomy(0);
+    const kv_device_ops *o = d.gpu->ops;
+    kv_err err = {0};
+    for (int round = 0; round < 2; round++) {
+        held h[2];
+        kvt_ok(o->wave_open(d.gpu, 0, 2, &err), &err);
+        for (int i = 0; i < 2; i++) {
+            o->wave_cell(d.gpu, 0, i);
+            h[i] = holding(&d, "L=1,T=20,H=2,D=8,e=f16", true);
+            ask_decode(&d, &h[i]);
+        }
+        kvt_ok(o->wave_send(d.gpu, 0, &err), &err);
+        kvt_ok(o->wave_wait(d.gpu, 0, &err), &err);
+        for (int i = 0; i < 2; i++) check(&d, &h[i], "with arguments");
+        kv_cuda_keep_at_most(d.gpu, 0);
+        kv_cuda_keep_at_most(d.gpu, 1 << 20);
+        kv_image *im = NULL;
+        kv_emu_set_memory(kv_emu_used() + 4096);
+        kvt_ok(o->image_new(d.gpu, 6000, &im, &err), &err); /* more than was free */
+        kv_emu_set_memory(0);
+        o->image_free(d.gpu, im);
+    }
+    kvt_close(&d);
+}
+
 /* A cell's scratch grows; the smaller one is not another cell's before the wave is over. */
 static void wave__keeps_scratch_that_grew(void **state)
 {
@@ -357,6 +386,7 @@ int main(void)
         cmocka_unit_test(pool__lets_go_where_room_is_short),
         cmocka_unit_test(pool__has_room_for_so_many_blocks),
         cmocka_unit_test(wave__waits_for_work_on_memory_that_was_given_back),
+        cmocka_unit_test(wave__gives_up_its_arguments_where_room_is_short),
         cmocka_unit_test(wave__keeps_scratch_that_grew),
         cmocka_unit_test(wave__can_be_sent_twice),
         cmocka_unit_test(wave__that_failed_is_not_sent),
