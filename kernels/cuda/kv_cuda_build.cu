@@ -164,14 +164,5 @@ out:
     return rc;
 }
 
-extern "C" kv_rc kv_cuda_many_build(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
-                                    unsigned blocks, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    if (kernel == KV_CUDA_BUILD)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, build_many, build_entry, entries, n, blocks);
-    else
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, gather_many, gather_entry, entries, n, blocks);
-out:
-    return rc;
-}
+KV_CUDA_MANY(kv_cuda_many_build, build_many, build_entry)
+KV_CUDA_MANY(kv_cuda_many_gather, gather_many, gather_entry)

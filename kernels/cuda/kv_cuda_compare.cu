@@ -334,20 +334,8 @@ out:
     return rc;
 }
 
-extern "C" kv_rc kv_cuda_many_compare(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
-                                      unsigned blocks, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    if (kernel == KV_CUDA_COMPARE)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, compare_many, compare_entry, entries, n, blocks);
-    else if (kernel == KV_CUDA_FIRST)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, compare_first_many, compare_entry, entries, n, blocks);
-    else if (kernel == KV_CUDA_DIFF_ADD)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, diff_add_many, compare_entry, entries, n, blocks);
-    else if (kernel == KV_CUDA_DIFF_TAKE)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, diff_take_many, take_entry, entries, n, blocks);
-    else
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, drift_many, drift_entry, entries, n, blocks);
-out:
-    return rc;
-}
+KV_CUDA_MANY(kv_cuda_many_compare, compare_many, compare_entry)
+KV_CUDA_MANY(kv_cuda_many_first, compare_first_many, compare_entry)
+KV_CUDA_MANY(kv_cuda_many_diff_add, diff_add_many, compare_entry)
+KV_CUDA_MANY(kv_cuda_many_diff_take, diff_take_many, take_entry)
+KV_CUDA_MANY(kv_cuda_many_drift, drift_many, drift_entry)

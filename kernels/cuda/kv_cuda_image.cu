@@ -86,14 +86,5 @@ out:
     return rc;
 }
 
-extern "C" kv_rc kv_cuda_many_image(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
-                                    unsigned blocks, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    if (kernel == KV_CUDA_POISON)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, poison_many, poison_entry, entries, n, blocks);
-    else
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, guards_many, guards_entry, entries, n, blocks);
-out:
-    return rc;
-}
+KV_CUDA_MANY(kv_cuda_many_poison, poison_many, poison_entry)
+KV_CUDA_MANY(kv_cuda_many_guards, guards_many, guards_entry)

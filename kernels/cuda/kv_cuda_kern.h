@@ -31,8 +31,18 @@ typedef struct {
     uint32_t not_preserved, not_finite; /* drift */
 } kv_cuda_result;
 
-/* Each kv_cuda_many_X launches one of the family's kernels for n entries that were written down, the arguments of which lie
- * in device memory; `blocks` is the most that one of them wants. */
+/* Launches one kernel for n entries that were written down, the arguments of which lie in device memory; `blocks` is the
+ * most that one of them wants. One for each kv_cuda_kernel, defined beside its kernel. */
+typedef kv_rc kv_cuda_many(const kv_cuda_on *on, const void *entries, int32_t n, unsigned blocks, kv_err *err);
+kv_cuda_many kv_cuda_many_poison, kv_cuda_many_guards; /* kv_cuda_image.cu */
+kv_cuda_many kv_cuda_many_build, kv_cuda_many_gather;  /* kv_cuda_build.cu */
+kv_cuda_many kv_cuda_many_fill, kv_cuda_many_convert, kv_cuda_many_direct,
+    kv_cuda_many_tiles;          /* kv_cuda_translate.cu */
+kv_cuda_many kv_cuda_many_probe; /* kv_cuda_probe.cu */
+kv_cuda_many kv_cuda_many_compare, kv_cuda_many_first, kv_cuda_many_diff_add, kv_cuda_many_diff_take,
+    kv_cuda_many_drift; /* kv_cuda_compare.cu */
+kv_cuda_many kv_cuda_many_project, kv_cuda_many_score, kv_cuda_many_largest, kv_cuda_many_weigh, kv_cuda_many_total,
+    kv_cuda_many_step; /* kv_cuda_token.cu */
 
 /* ---- kv_cuda_image.cu ------------------------------------------------------------------- */
 
@@ -41,8 +51,6 @@ kv_rc kv_cuda_run_poison(const kv_cuda_on *on, unsigned char *data, int64_t byte
 /* r->checked: how far before the image the furthest overwritten byte lies; r->hit: how far before the end of the guard
  * behind it the first one. */
 kv_rc kv_cuda_run_guards(const kv_cuda_on *on, const unsigned char *data, int64_t bytes, kv_cuda_result *r,
-                         kv_err *err);
-kv_rc kv_cuda_many_image(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n, unsigned blocks,
                          kv_err *err);
 
 /* ---- kv_cuda_build.cu ------------------------------------------------------------------- */
@@ -53,20 +61,15 @@ kv_rc kv_cuda_run_build(const kv_cuda_on *on, unsigned char *data, const kv_inde
  * payload p itself. */
 kv_rc kv_cuda_run_gather(const kv_cuda_on *on, const kv_index *ix, const unsigned char *data, const kv_payload *p,
                          int64_t layer, const kv_window *w, unsigned char *out, kv_err *err);
-kv_rc kv_cuda_many_build(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n, unsigned blocks,
-                         kv_err *err);
 
 /* ---- kv_cuda_translate.cu --------------------------------------------------------------- */
 
 kv_rc kv_cuda_run_translate(const kv_cuda_on *on, const kv_index *s, const unsigned char *src, const kv_index *t,
                             unsigned char *dst, uint32_t fill, kv_err *err);
-kv_rc kv_cuda_many_translate(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
-                             unsigned blocks, kv_err *err);
 
 /* ---- kv_cuda_probe.cu ------------------------------------------------------------------- */
 
 kv_rc kv_cuda_run_probe(const kv_cuda_on *on, const kv_index *ix, kv_cuda_result *r, kv_err *err);
-kv_rc kv_cuda_many_probe(const kv_cuda_on *on, const void *entries, int32_t n, unsigned blocks, kv_err *err);
 
 /* ---- kv_cuda_compare.cu ----------------------------------------------------------------- */
 
@@ -79,8 +82,6 @@ kv_rc kv_cuda_run_diff_take(const kv_cuda_on *on, const kv_index *ix, unsigned c
                             kv_err *err);
 kv_rc kv_cuda_run_drift(const kv_cuda_on *on, const kv_index *s, const unsigned char *src, const kv_index *t,
                         const unsigned char *dst, kv_cuda_result *r, kv_err *err);
-kv_rc kv_cuda_many_compare(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n, unsigned blocks,
-                           kv_err *err);
 
 /* ---- kv_cuda_token.cu ------------------------------------------------------------------- */
 
@@ -98,8 +99,6 @@ typedef struct {
 /* Floats of scratch; false where they do not fit 63 bits. */
 bool kv_cuda_token_floats(const kv_cuda_decode *d, int64_t *floats);
 kv_rc kv_cuda_run_decode(const kv_cuda_on *on, const kv_cuda_decode *d, kv_err *err);
-kv_rc kv_cuda_many_token(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n, unsigned blocks,
-                         kv_err *err);
 
 /* ---- kv_cuda_codec.cu ------------------------------------------------------------------- */
 

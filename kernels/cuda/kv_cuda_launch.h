@@ -27,12 +27,16 @@
  * one cell and its twin X_many, whose row y of blocks takes entry y, share all but where their arguments lie. */
 #define KV_CUDA_NOTE(on_, kernel_, blocks_, entry_, err_)                                                              \
     kv_cuda_list_add((on_)->list, kernel_, blocks_, &(entry_), sizeof(entry_), err_)
-#define KV_CUDA_LAUNCH_MANY(rc_, err_, label_, on_, many_, type_, entries_, n_, blocks_)                               \
-    do {                                                                                                               \
-        const dim3 kv_grid_((blocks_), (unsigned)(n_), 1);                                                             \
-        KV_CUDA_LAUNCH(many_, kv_grid_, KV_CUDA_THREADS, 0, (on_)->stream, (const type_ *)(entries_));                 \
-        KV_CUDA_TRY(rc_, err_, label_, cudaGetLastError());                                                            \
-    } while (0)
+#define KV_CUDA_MANY(name_, many_, type_)                                                                              \
+    extern "C" kv_rc name_(const kv_cuda_on *on, const void *entries, int32_t n, unsigned blocks, kv_err *err)         \
+    {                                                                                                                  \
+        const dim3 grid(blocks, (unsigned)n, 1);                                                                       \
+        kv_rc rc = KV_OK;                                                                                              \
+        KV_CUDA_LAUNCH(many_, grid, KV_CUDA_THREADS, 0, on->stream, (const type_ *)entries);                           \
+        KV_CUDA_TRY(rc, err, out, cudaGetLastError());                                                                 \
+    out:                                                                                                               \
+        return rc;                                                                                                     \
+    }
 
 /* Blocks for `items` pieces of work, one a thread and turn; kernels stride over what is left. */
 static inline unsigned kv_cuda_blocks(const kv_cuda_on *on, int64_t items)

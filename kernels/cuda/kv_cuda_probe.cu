@@ -96,10 +96,4 @@ out:
     return rc;
 }
 
-extern "C" kv_rc kv_cuda_many_probe(const kv_cuda_on *on, const void *entries, int32_t n, unsigned blocks, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    KV_CUDA_LAUNCH_MANY(rc, err, out, on, probe_many, probe_entry, entries, n, blocks);
-out:
-    return rc;
-}
+KV_CUDA_MANY(kv_cuda_many_probe, probe_many, probe_entry)

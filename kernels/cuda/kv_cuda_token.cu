@@ -357,25 +357,12 @@ out:
     return rc;
 }
 
-extern "C" kv_rc kv_cuda_many_token(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
-                                    unsigned blocks, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    if (kernel == KV_CUDA_PROJECT)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, project_token_many, step_entry, entries, n, blocks);
-    else if (kernel == KV_CUDA_SCORE)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, score_many, step_entry, entries, n, blocks);
-    else if (kernel == KV_CUDA_LARGEST)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, largest_many, step_entry, entries, n, blocks);
-    else if (kernel == KV_CUDA_WEIGH)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, weigh_many, step_entry, entries, n, blocks);
-    else if (kernel == KV_CUDA_TOTAL)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, total_many, step_entry, entries, n, blocks);
-    else
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, finish_step_many, step_entry, entries, n, blocks);
-out:
-    return rc;
-}
+KV_CUDA_MANY(kv_cuda_many_project, project_token_many, step_entry)
+KV_CUDA_MANY(kv_cuda_many_score, score_many, step_entry)
+KV_CUDA_MANY(kv_cuda_many_largest, largest_many, step_entry)
+KV_CUDA_MANY(kv_cuda_many_weigh, weigh_many, step_entry)
+KV_CUDA_MANY(kv_cuda_many_total, total_many, step_entry)
+KV_CUDA_MANY(kv_cuda_many_step, finish_step_many, step_entry)
 
 extern "C" kv_rc kv_cuda_run_decode(const kv_cuda_on *on, const kv_cuda_decode *d, kv_err *err)
 {

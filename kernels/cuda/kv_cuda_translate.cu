@@ -486,18 +486,7 @@ extern "C" kv_rc kv_cuda_run_translate(const kv_cuda_on *on, const kv_index *s, 
     return run_halves(on, src, dst, &a, 0, t->halves, err);
 }
 
-extern "C" kv_rc kv_cuda_many_translate(const kv_cuda_on *on, kv_cuda_kernel kernel, const void *entries, int32_t n,
-                                        unsigned blocks, kv_err *err)
-{
-    kv_rc rc = KV_OK;
-    if (kernel == KV_CUDA_DIRECT)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, translate_direct_many, tile_entry, entries, n, blocks);
-    else if (kernel == KV_CUDA_TILES)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, translate_tiles_many, tile_entry, entries, n, blocks);
-    else if (kernel == KV_CUDA_CONVERT)
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, convert_many, half_entry, entries, n, blocks);
-    else
-        KV_CUDA_LAUNCH_MANY(rc, err, out, on, fill_many, half_entry, entries, n, blocks);
-out:
-    return rc;
-}
+KV_CUDA_MANY(kv_cuda_many_fill, fill_many, half_entry)
+KV_CUDA_MANY(kv_cuda_many_convert, convert_many, half_entry)
+KV_CUDA_MANY(kv_cuda_many_direct, translate_direct_many, tile_entry)
+KV_CUDA_MANY(kv_cuda_many_tiles, translate_tiles_many, tile_entry)

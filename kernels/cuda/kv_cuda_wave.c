@@ -133,33 +133,18 @@ out:
     return rc;
 }
 
-static kv_rc launch(const kv_cuda_on *on, const kv_cuda_launch *x, const unsigned char *arguments, kv_err *err)
-{
-    switch (x->kernel) {
-    case KV_CUDA_POISON:
-    case KV_CUDA_GUARDS: return kv_cuda_many_image(on, x->kernel, arguments, x->n, x->blocks, err);
-    case KV_CUDA_BUILD:
-    case KV_CUDA_GATHER: return kv_cuda_many_build(on, x->kernel, arguments, x->n, x->blocks, err);
-    case KV_CUDA_FILL:
-    case KV_CUDA_CONVERT:
-    case KV_CUDA_DIRECT:
-    case KV_CUDA_TILES: return kv_cuda_many_translate(on, x->kernel, arguments, x->n, x->blocks, err);
-    case KV_CUDA_PROBE: return kv_cuda_many_probe(on, arguments, x->n, x->blocks, err);
-    case KV_CUDA_COMPARE:
-    case KV_CUDA_FIRST:
-    case KV_CUDA_DIFF_ADD:
-    case KV_CUDA_DIFF_TAKE:
-    case KV_CUDA_DRIFT: return kv_cuda_many_compare(on, x->kernel, arguments, x->n, x->blocks, err);
-    case KV_CUDA_PROJECT:
-    case KV_CUDA_SCORE:
-    case KV_CUDA_LARGEST:
-    case KV_CUDA_WEIGH:
-    case KV_CUDA_TOTAL:
-    case KV_CUDA_STEP: return kv_cuda_many_token(on, x->kernel, arguments, x->n, x->blocks, err);
-    case KV_CUDA_KERNELS: break;
-    }
-    return KV_FAIL(err, KV_EBUG, "a launch of no kernel");
-}
+static kv_cuda_many *const many[KV_CUDA_KERNELS] = {
+    [KV_CUDA_PROBE] = kv_cuda_many_probe,       [KV_CUDA_POISON] = kv_cuda_many_poison,
+    [KV_CUDA_BUILD] = kv_cuda_many_build,       [KV_CUDA_FILL] = kv_cuda_many_fill,
+    [KV_CUDA_CONVERT] = kv_cuda_many_convert,   [KV_CUDA_DIRECT] = kv_cuda_many_direct,
+    [KV_CUDA_TILES] = kv_cuda_many_tiles,       [KV_CUDA_GUARDS] = kv_cuda_many_guards,
+    [KV_CUDA_COMPARE] = kv_cuda_many_compare,   [KV_CUDA_FIRST] = kv_cuda_many_first,
+    [KV_CUDA_DIFF_ADD] = kv_cuda_many_diff_add, [KV_CUDA_DIFF_TAKE] = kv_cuda_many_diff_take,
+    [KV_CUDA_DRIFT] = kv_cuda_many_drift,       [KV_CUDA_GATHER] = kv_cuda_many_gather,
+    [KV_CUDA_PROJECT] = kv_cuda_many_project,   [KV_CUDA_SCORE] = kv_cuda_many_score,
+    [KV_CUDA_LARGEST] = kv_cuda_many_largest,   [KV_CUDA_WEIGH] = kv_cuda_many_weigh,
+    [KV_CUDA_TOTAL] = kv_cuda_many_total,       [KV_CUDA_STEP] = kv_cuda_many_step,
+};
 
 /* Launches what is written down, if anything is. */
 static kv_rc send(const kv_cuda *c, kv_cuda_wave *w, kv_err *err)
@@ -181,7 +166,7 @@ static kv_rc send(const kv_cuda *c, kv_cuda_wave *w, kv_err *err)
     for (size_t i = 0; i < w->launches.len / sizeof(kv_cuda_launch); i++) {
         kv_cuda_launch x;
         memcpy(&x, w->launches.data + i * sizeof x, sizeof x);
-        KV_TRY(rc, out, launch(&on, &x, w->arguments_device + x.at, err));
+        KV_TRY(rc, out, many[x.kernel](&on, w->arguments_device + x.at, x.n, x.blocks, err));
     }
     for (int32_t i = 0; i < w->n_cells; i++) kv_cuda_list_empty(&w->cells[i].list);
 out:
