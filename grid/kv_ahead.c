@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "grid/kv_cell_pair.h"
+
 typedef struct {
     int64_t cell;
     kv_cell_asked *asked;
@@ -62,7 +64,7 @@ static void close_wave(kv_ahead *a, wave *w, bool well)
     for (int32_t i = 0; i < w->n; i++) {
         begun *b = &w->cells[i];
         kv_err why = {0};
-        b->told = well && b->whole && kv_cell_tell(b->asked, &b->row, &why) == KV_OK;
+        b->told = well && b->whole && kv_cell_tell(b->asked, &why) == KV_OK;
         kv_cell_drop(b->asked);
         b->asked = NULL;
         a->count.alone += !b->told;
@@ -183,7 +185,7 @@ static bool begin(kv_ahead *a, wave *w, const int64_t *cells, int32_t n, int64_t
         begun *b = &w->cells[w->n++];
         *b = (begun){.cell = cells[i]};
         OPS(a)->wave_cell(a->r->dev, number, i);
-        all = b->whole = kv_cell_ask(a->r, a->c, cells[i], &b->asked, &why) == KV_OK;
+        all = b->whole = kv_cell_ask(a->r, a->c, cells[i], &b->row, &b->asked, &why) == KV_OK;
     }
     OPS(a)->wave_cell(a->r->dev, -1, 0);
     w->flying = true;

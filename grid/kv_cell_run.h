@@ -18,15 +18,8 @@ typedef struct {
 /* Runs cell number `cell` into *row. A cell that cannot be run (memory, device) is a FAILED row, not an
  * error; an error here means the campaign and the row do not fit together. */
 kv_rc kv_cell_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row, kv_err *err) KV_MUST_USE;
-/* The same for a cell of check "pair" in two steps, for a wave of a device (kernels/kv_kern.h). kv_cell_ask queues all of it;
- * whatever it returns, *out, if it is set, is the caller's to drop. kv_cell_tell fills in the row once the wave was
- * waited for. An error of either is the cell's own (memory, device): it can be run by itself then. Drop once the wave is over;
- * kv_cell_forget after a wave that failed. */
-typedef struct kv_cell_asked kv_cell_asked;
-kv_rc kv_cell_ask(kv_runner *r, const kv_campaign *c, int64_t cell, kv_cell_asked **out, kv_err *err) KV_MUST_USE;
-kv_rc kv_cell_tell(kv_cell_asked *x, kv_row *row, kv_err *err) KV_MUST_USE;
-void kv_cell_drop(kv_cell_asked *x); /* NULL is fine */
-void kv_cell_forget(kv_runner *r);   /* what was asked for and never came */
+/* An empty row of a cell. */
+void kv_cell_start_row(kv_row *row, int64_t cell);
 /* A row that says that nothing could be found out, and why: keeps cell and words. */
 void kv_cell_mark_failed(kv_row *row, kv_rc rc, const kv_err *why);
 /* Adds the logits of one layer to a digest: little-endian, whatever the machine. */
