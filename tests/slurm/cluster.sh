@@ -33,14 +33,22 @@ cluster_need()
     [ "$(id -u)" -eq 0 ] || { echo "the test Slurm is seen to work only as root"; return 77; }
 }
 
-# Ports that nobody listens on, one a line.
+# Ports that nobody listens on, one a line: below those that the system gives away by itself, so that no other program is
+# given one before our daemon takes it.
 cluster_ports()
 {
     "$KV_PYTHON" -c '
-import socket, sys
-held = [socket.socket() for _ in range(int(sys.argv[1]))]
-for s in held: s.bind(("127.0.0.1", 0))
-for s in held: print(s.getsockname()[1])' "$1"
+import random, socket, sys
+try: first = int(open("/proc/sys/net/ipv4/ip_local_port_range").read().split()[0])
+except (OSError, ValueError): first = 32768
+held = []
+for port in random.sample(range(10000, first) if first > 12000 else range(61000, 65536), 200):
+    s = socket.socket()
+    try: s.bind(("", port))
+    except OSError: continue
+    held.append(s)
+    print(port)
+    if len(held) == int(sys.argv[1]): break' "$1"
 }
 
 # cluster_wait SECONDS WHAT COMMAND...: until the command succeeds.
@@ -99,10 +107,10 @@ AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 ReturnToService=2
 SlurmdTimeout=300
+KillWait=60
 MessageTimeout=60
 TCPTimeout=30
 BatchStartTimeout=300
-KillWait=10
 MinJobAge=300
 JobRequeue=1
 PlugStackConfig=$CLUSTER_DIR/plugstack.conf
