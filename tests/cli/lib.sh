@@ -7,13 +7,21 @@ ERR=$KV_CASE/err
 rc=
 last=
 
+# both_ends NAME FILE: its first and its last lines.
+both_ends()
+{
+    [ -e "$2" ] || return 0
+    awk -v name="$1" '{ line[NR] = $0 } END { for (i = 1; i <= NR; i++) {
+        if (i <= 12 || i > NR - 12) printf "  %s: %s\n", name, line[i]
+        else if (i == 13) printf "  %s ... %d lines\n", name, NR - 24 } }' "$2"
+}
 fail()
 {
     printf 'FAILED: %s\n' "$*"
     if [ -n "$last" ]; then
         printf 'after: %s (exit %s)\n' "$last" "$rc"
-        sed 's/^/  stdout: /' "$OUT" | head -n 12
-        sed 's/^/  stderr: /' "$ERR" | head -n 12
+        both_ends stdout "$OUT"
+        both_ends stderr "$ERR"
         printf 'FAILED: %s\n' "$*" # last, for the summary
     fi
     exit 1

@@ -97,19 +97,26 @@ wait_for()
 holds_text() { grep -qE -- "$1" ./*.log; }
 
 # A long run that stops itself in the middle (in the 60th cell of rank 0), so that what comes meets it there:
-#   export "$STOPS"; submit_begin ...; meet SIGNAL COMMAND...     COMMAND sends the signal; then the run goes on
+#   export KVGRID_FAULT=$STOPS; submit_begin ...; meet SIGNAL COMMAND...     COMMAND sends the signal; then the run goes on
 # Each later start of the job stops there too and is sent on while the job is waited for.
-STOPS=KVGRID_FAULT=stop@0:60
+STOPS=stop@0:60
 held=
-held_run()
+# The processes of runs in this folder, one a line.
+runs_here()
 {
     local exe
-    while IFS= read -r exe; do
-        held=${exe//[!0-9]/}
-        if [ "/proc/$held/cwd" -ef . ] && stopped "$held"; then return 0; fi
-    done < <(find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$KVGRID" 2>/dev/null)
+    find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$KVGRID" 2>/dev/null | while IFS= read -r exe; do
+        if [ "${exe%exe}cwd" -ef . ]; then echo "${exe//[!0-9]/}"; fi
+    done
+}
+held_run()
+{
+    for held in $(runs_here); do
+        if stopped "$held"; then return 0; fi
+    done
     return 1
 }
+no_run_here() { [ -z "$(runs_here)" ]; }
 send_on() { ! held_run || kill -CONT "$held"; }
 has_met() { waits_for_it "$held" "$1" || ! stopped "$held"; } # Slurm and mpirun send it on themselves before they end it
 meet()

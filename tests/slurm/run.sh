@@ -110,7 +110,8 @@ for setup in one_node two_nodes; do
     mkdir -p "$KV_WORK/shared/home" "$KV_WORK/result"
     printf '%s\0' "${cases[@]}" | xargs -0 -n 1 -P "$jobs" bash "$here/run.sh" --case
     for name in "${cases[@]}"; do
-        IFS=$'\t' read -r what why <"$KV_WORK/result/${name//\//.}" || what=FAILED why="it left no result"
+        IFS=$'\t' read -r what why <"$KV_WORK/result/${name//\//.}" ||
+            { what=FAILED why="it left no result" && echo "FAILED  slurm/$name: $why" && tail -n 60 "$KV_WORK/${name//\//.}/log"; }
         count "$what" "$name" "$why"
     done
     cluster_stop

@@ -28,7 +28,7 @@ case_requeue_mpirun()
 {
     need_job_key
     long_campaign long.json
-    export "$STOPS"
+    export KVGRID_FAULT=$STOPS
     KVGRID_LAUNCH=mpirun submit_begin --nodes=2 --ntasks-per-node=1 "$JOBS/sweep.sbatch" long.json
     meet USR1 scancel --batch --signal=USR1 "$job"
     start_again "$job"
