@@ -31,7 +31,7 @@ if [ "${1-}" = --case ]; then
     case $rc in
         0) what=passed why= ;;
         77) what=skipped ;;
-        124 | 137) what=FAILED why="ran past 300 s" ;;
+        124 | 137) what=FAILED why="ran past 600 s" ;;
         *) what=FAILED ;;
     esac
     printf '%s\t%s\n' "$what" "$why" >"$KV_WORK/result/${name//\//.}"
