@@ -6,6 +6,7 @@
  *   wrong            grades the cell NOT_EXACT, like a device that computes wrongly
  *   kill             is killed
  *   hang             never comes back
+ *   stop             is stopped (SIGSTOP) until somebody sends SIGCONT
  * In a cell of several ranks memory and device are met when the rank packs its shard for the second time, the others but
  * `wrong` when it is about to send for the second time.
  *

@@ -25,6 +25,7 @@ static kv_rc act(const char *kind, size_t n, kv_row *row, kv_err *err)
     if (strncmp(kind, "error", n) == 0)
         return KV_FAIL(err, KV_EBUG, "planted: a fatal error in cell %" PRId64, row->cell);
     if (strncmp(kind, "kill", n) == 0) raise(SIGKILL);
+    if (strncmp(kind, "stop", n) == 0) raise(SIGSTOP);
     while (strncmp(kind, "hang", n) == 0) pause();
     if (strncmp(kind, "wrong", n) == 0 && row->ran) {
         row->observed[KV_OBS_FORWARD] = KV_FALSE;

@@ -40,7 +40,9 @@ mkdir -p "$logs"
 tally=$logs/tally
 : >"$tally"
 
-note() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" >>"$tally"; }
+# enter: lines for the tally, from standard input; whole, though several jobs enter theirs at a time.
+enter() { flock "$tally" cat >>"$tally"; }
+note() { printf '%s\t%s\t%s\n' "$1" "$2" "${3-}" | enter; }
 wanted() { [[ $1 =~ $only ]]; }
 section()
 {
@@ -56,7 +58,8 @@ build()
         note passed "build/$1"
         return 0
     fi
-    grep -E 'error|warning|Error' "$log" | head -n 20
+    printf 'build/%s:\n' "$1"
+    { grep -E 'error|warning|Error' "$log" | head -n 20; echo ...; tail -n 15 "$log"; } | cut -c 1-300 | sed 's/^/    /'
     note FAILED "build/$1" "see $log"
     return 1
 }
@@ -68,7 +71,7 @@ unit()
     shift 3
     ctest --test-dir "build/$preset" -V -j $((3 * jobs)) -R "$only" "$@" >"$log" 2>&1 </dev/null
     "$KV_PYTHON" tests/ctest_tally.py <"$log" >"$log.tally"
-    awk -F '\t' -v OFS='\t' -v prefix="$prefix" '{ $2 = prefix $2; print }' "$log.tally" >>"$tally"
+    awk -F '\t' -v OFS='\t' -v prefix="$prefix" '{ $2 = prefix $2; print }' "$log.tally" | enter
     awk -F '\t' '{ n[$1]++ } END { printf "test programs: %d passed, %d failed, %d skips\n", n["passed"], n["FAILED"], n["skipped"] }' "$log.tally"
     if [ ! -s "$log.tally" ] && [ "$only" = . ]; then note FAILED "${prefix}unit tests $*" "no test program ran; see $log"; fi
     grep FAILED "$log.tally" && grep -E '^[0-9]+: .*(\[  (ERROR|FAILED)|error:|Sanitizer|leaked)' "$log" | head -n 30
@@ -82,7 +85,7 @@ cli()
     log=$logs/cli-$preset
     tests/cli/run.sh --bin "build/$preset/kvgrid" --jobs $((jobs + 1)) --only "$only" --tally "$log.tally" ${full:+--full} "$@" 2>&1 </dev/null |
         tee "$log" | grep -v -e '^passed ' -e '^cli cases: '
-    [ ! -e "$log.tally" ] || awk -F '\t' -v OFS='\t' -v prefix="$prefix" '{ $2 = prefix $2; print }' "$log.tally" >>"$tally"
+    [ ! -e "$log.tally" ] || awk -F '\t' -v OFS='\t' -v prefix="$prefix" '{ $2 = prefix $2; print }' "$log.tally" | enter
     tail -n 1 "$log"
 }
 
@@ -93,7 +96,7 @@ slurm()
     tests/slurm/run.sh --bin "build/$1/kvgrid" --only "$only" --tally "$log.tally" >"$log" 2>&1 </dev/null
     rc=$?
     [ -e "$log.tally" ] || [ "$only" != . ] || note FAILED slurm "no case ran (exit $rc); see $log"
-    [ ! -e "$log.tally" ] || cat "$log.tally" >>"$tally"
+    [ ! -e "$log.tally" ] || enter <"$log.tally"
     grep -v '^passed ' "$log"
 }
 
@@ -112,7 +115,7 @@ script()
         *)
             note FAILED "$name" "$(tail -n 1 "$log")"
             printf '%s:\n' "$name"
-            sed 's/^/    /' "$log" | head -n 40 ;;
+            tail -n 40 "$log" | cut -c 1-300 | sed 's/^/    /' ;;
     esac
 }
 

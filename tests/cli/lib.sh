@@ -7,13 +7,21 @@ ERR=$KV_CASE/err
 rc=
 last=
 
+# both_ends NAME FILE: its first and its last lines.
+both_ends()
+{
+    [ -e "$2" ] || return 0
+    awk -v name="$1" '{ line[NR] = $0 } END { for (i = 1; i <= NR; i++) {
+        if (i <= 12 || i > NR - 12) printf "  %s: %s\n", name, line[i]
+        else if (i == 13) printf "  %s ... %d lines\n", name, NR - 24 } }' "$2"
+}
 fail()
 {
     printf 'FAILED: %s\n' "$*"
     if [ -n "$last" ]; then
         printf 'after: %s (exit %s)\n' "$last" "$rc"
-        sed 's/^/  stdout: /' "$OUT" | head -n 12
-        sed 's/^/  stderr: /' "$ERR" | head -n 12
+        both_ends stdout "$OUT"
+        both_ends stderr "$ERR"
         printf 'FAILED: %s\n' "$*" # last, for the summary
     fi
     exit 1
@@ -116,6 +124,16 @@ body() { "$KV_PYTHON" "$KV_ROOT/tests/cli/doc.py" body "$1" || fail "$1 has no b
 
 # campaign FILE [KEY=JSON | KEY=]...: a small valid campaign with keys set, or left out where nothing follows "=".
 campaign() { "$KV_PYTHON" "$KV_ROOT/tests/cli/doc.py" campaign "$KV_ROOT/layouts/published" "$@" || fail "campaign"; }
+
+# stopped PID: the process stopped itself (KVGRID_FAULT=stop@RANK:N). waits_for_it PID SIGNAL: that signal lies there until it goes on.
+# What is sent to it meanwhile meets it at that place, however fast or slow the machine is.
+stopped() { [[ $(sed -n 's/^State:[^A-Z]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null) == [Tt] ]]; }
+waits_for_it()
+{
+    local set
+    set=$(sed -n 's/^ShdPnd:[^0-9a-f]*//p' "/proc/$1/status" 2>/dev/null)
+    [ $((0x${set:-0} >> ($(kill -l "$2") - 1) & 1)) -eq 1 ]
+}
 
 # once NAME COMMAND...: runs the command the first time any case asks; later callers wait, then share the result.
 once()

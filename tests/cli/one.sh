@@ -30,5 +30,5 @@ case $rc in
 esac
 printf '%s\t%s\t%s\n' "$what" "$ms" "$why" >"$KV_WORK/result/${name//\//.}"
 printf '%-7s cli/%s (%d ms)%s\n' "$what" "$name" "$ms" "${why:+: ${why:0:300}}"
-if [ "$what" = FAILED ]; then cut -c 1-300 "$KV_CASE/log" | sed 's/^/        | /' | tail -n 40; fi
+if [ "$what" = FAILED ]; then cut -c 1-300 "$KV_CASE/log" | sed 's/^/        | /' | tail -n 60; fi
 exit 0

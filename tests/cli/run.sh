@@ -57,7 +57,8 @@ printf '%s\0' "${cases[@]}" | xargs -0 -n 1 -P "$jobs" bash "$here/one.sh"
 
 passed=0 failed=0 skipped=0
 for name in "${cases[@]}"; do
-    IFS=$'\t' read -r what _ why <"$KV_WORK/result/${name//\//.}" || what=FAILED why="it left no result"
+    IFS=$'\t' read -r what _ why <"$KV_WORK/result/${name//\//.}" ||
+        { what=FAILED why="it left no result" && echo "FAILED  cli/$name: $why" && tail -n 40 "$KV_WORK/${name//\//.}/log"; }
     case $what in
         passed) passed=$((passed + 1)) ;;
         skipped) skipped=$((skipped + 1)) ;;

@@ -16,6 +16,7 @@ broken()
 {
     echo "campaigns.sh: $*"
     cat "$work/out" "$work/err"
+    echo "campaigns.sh: $*" # last, for the summary
     exit 1
 }
 run() # ARGS...: exit code in $rc

@@ -20,6 +20,7 @@ broken()
 {
     echo "program.sh: $story: $*"
     cat "$work/out" "$work/err"
+    echo "$story: $*" # last, for the summary
     exit 1
 }
 # ranks N CAMPAIGN CERT ARGS...: exit code in $rc

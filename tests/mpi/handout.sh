@@ -26,6 +26,7 @@ broken() {
     echo "handout.sh: \"$story\": $1"
     echo "--- exit $code, stdout:"; cat "$dir/out"
     echo "--- stderr:"; cat "$dir/err"
+    echo "\"$story\": $1" # last, for the summary
     exit 1
 }
 

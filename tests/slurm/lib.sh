@@ -36,7 +36,7 @@ resubmit()
     submit_begin "$@"
     submit_end
 }
-job_is_over() { scontrol show job --oneliner "$job" | grep -qE ' JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY) '; }
+job_is_over() { send_on; scontrol show job --oneliner "$job" | grep -qE ' JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY) '; }
 
 # A key with its place said in KVGRID_KEY, made once.
 need_job_key()
@@ -45,7 +45,7 @@ need_job_key()
     export KVGRID_KEY=$KEY
 }
 
-# long_campaign FILE: some seconds of many small cells, so that a signal meets it in the middle.
+# long_campaign FILE: many small cells, for a signal in the middle.
 long_campaign()
 {
     campaign "$1" 'name="long"' select= 'pairs="all-ordered"' \
@@ -55,7 +55,7 @@ long_campaign()
 make_long_reference()
 {
     long_campaign "$KV_WORK/shared/long.json"
-    env -u SLURM_CONF "$KVGRID" run "$KV_WORK/shared/long.json" -o "$KV_WORK/shared/long.cert.json" --key "$KEY" --progress none >"$KV_WORK/shared/long.out" 2>&1
+    env -u SLURM_CONF -u KVGRID_FAULT "$KVGRID" run "$KV_WORK/shared/long.json" -o "$KV_WORK/shared/long.cert.json" --key "$KEY" --progress none >"$KV_WORK/shared/long.out" 2>&1
 }
 expect_long_digest()
 {
@@ -94,11 +94,40 @@ wait_for()
         sleep 0.05
     done
 }
-holds_bytes() { [ "$(stat -c %s -- "$1")" -gt "$2" ]; }
 holds_text() { grep -qE -- "$1" ./*.log; }
 
-# wait_rows STATE BYTES: until a run has saved that much, and is still at it.
-wait_rows() { wait_for 300 "no rows arrive in $1" holds_bytes "$1/journal" "$2"; }
+# A long run that stops itself in the middle (in the 60th cell of rank 0), so that what comes meets it there:
+#   export KVGRID_FAULT=$STOPS; submit_begin ...; meet SIGNAL COMMAND...     COMMAND sends the signal; then the run goes on
+# Each later start of the job stops there too and is sent on while the job is waited for.
+STOPS=stop@0:60
+held=
+# The processes of runs in this folder, one a line.
+runs_here()
+{
+    local exe
+    find /proc -maxdepth 2 -path '/proc/[0-9]*/exe' -lname "$KVGRID" 2>/dev/null | while IFS= read -r exe; do
+        if [ "${exe%exe}cwd" -ef . ]; then echo "${exe//[!0-9]/}"; fi
+    done
+}
+held_run()
+{
+    for held in $(runs_here); do
+        if stopped "$held"; then return 0; fi
+    done
+    return 1
+}
+no_run_here() { [ -z "$(runs_here)" ]; }
+send_on() { ! held_run || kill -CONT "$held"; }
+has_met() { waits_for_it "$held" "$1" || ! stopped "$held"; } # Slurm and mpirun send it on themselves before they end it
+meet()
+{
+    local signal=$1
+    shift
+    wait_for 250 "no run comes to its middle" held_run
+    "$@" || fail "$*"
+    wait_for 120 "no $signal comes to the run" has_met "$signal"
+    kill -CONT "$held" 2>/dev/null
+}
 
 # A job that went back into the queue starts when its old credential has expired, after two minutes; here at once
 # (but not in the second in which its first start was ended: that credential counts as ended too).

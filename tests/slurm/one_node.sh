@@ -54,10 +54,10 @@ requeue()
 {
     need_job_key
     long_campaign long.json
+    export KVGRID_FAULT=$STOPS
     KVGRID_LAUNCH=$1 submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
-    wait_rows long.cert.json.state 20000
     expect_no_file long.cert.json
-    scancel --batch --signal=USR1 "$job"
+    meet USR1 scancel --batch --signal=USR1 "$job"
     start_again "$job"
     submit_end
     expect_rc 0
@@ -67,17 +67,21 @@ requeue()
     expect_no_file long.cert.json.state
 }
 case_requeue_srun() { requeue srun; }
+waited_job() { job=$(squeue -h -o %A --name=waited) && [ -n "$job" ]; }
 # sbatch --wait waits through it, and hands on the exit code of the last start.
 case_requeue_and_wait()
 {
+    local waits
     need_job_key
     long_campaign long.json
+    export KVGRID_FAULT=$STOPS
     submit --ntasks=2 --job-name=waited "$JOBS/sweep.sbatch" long.json &
-    wait_rows long.cert.json.state 20000
-    job=$(squeue -h -o %A --name=waited)
-    scancel --batch --signal=USR1 "$job"
+    waits=$!
+    wait_for 120 "no job is called waited" waited_job
+    meet USR1 scancel --batch --signal=USR1 "$job"
     start_again "$job"
-    wait $! || fail "submit"
+    while kill -0 $waits 2>/dev/null; do send_on; sleep 0.1; done
+    wait $waits || fail "submit"
     grep -q ', start 2,' ./*.log || fail "the job did not start again"
     expect_long_digest long.cert.json
 }
@@ -88,9 +92,9 @@ case_signal_to_the_step()
 {
     need_job_key
     long_campaign long.json
+    export KVGRID_FAULT=$STOPS
     KVGRID_REQUEUES=0 submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
-    wait_rows long.cert.json.state 20000
-    scancel --signal=USR1 "$job"
+    meet USR1 scancel --signal=USR1 "$job"
     submit_end
     expect_rc 75
     expect_err 'submit the same job again'
@@ -106,15 +110,15 @@ case_cancelled_stays_cancelled()
 {
     need_job_key
     long_campaign long.json
+    export KVGRID_FAULT=$STOPS
     KVGRID_LAUNCH=mpirun submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
-    wait_rows long.cert.json.state 20000
-    scancel "$job"
+    meet TERM scancel "$job"
     submit_end
     [ "$rc" -ne 0 ] || fail "a cancelled job ended with 0"
     expect_err 'interrupted; finished rows are in'
     ! grep -q 'back into the queue' "$ERR" || fail "a cancelled job was queued again"
     expect_no_file long.cert.json
-    wait_for 120 "the run does not end" eval '! test -e long.cert.json.state/lock'
+    wait_for 120 "the run does not end" no_run_here # mpirun may have killed it with its lock
     resubmit --ntasks=1 "$JOBS/sweep.sbatch" long.json
     expect_rc 0
     expect_long_digest long.cert.json
@@ -125,9 +129,9 @@ case_killed_rank()
 {
     need_job_key
     long_campaign long.json
+    export KVGRID_FAULT=$STOPS
     submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
-    wait_rows long.cert.json.state 20000
-    scancel --signal=KILL "$job.0"
+    meet KILL scancel --signal=KILL "$job.0"
     submit_end
     [ "$rc" -ne 0 ] && [ "$rc" -ne 75 ] || fail "a killed step ended with $rc"
     expect_no_file long.cert.json
@@ -141,10 +145,10 @@ case_lock_of_a_lost_node()
 {
     need_job_key
     long_campaign long.json
+    export KVGRID_FAULT=$STOPS
     submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
-    wait_rows long.cert.json.state 20000
-    scancel --batch --signal=USR1 "$job"
-    wait_for 300 "it does not go back into the queue" holds_text 'back into the queue'
+    meet USR1 scancel --batch --signal=USR1 "$job"
+    wait_for 120 "it does not go back into the queue" holds_text 'back into the queue'
     echo 'gone-node 1 1' >long.cert.json.state/lock
     start_again "$job"
     submit_end
@@ -234,9 +238,9 @@ case_array_requeue()
     local part=long.cert.part-2-of-2.json
     need_job_key
     long_campaign long.json
+    export KVGRID_FAULT=$STOPS
     KVGRID_PARTS=2 submit_begin --ntasks=1 --array=2 "$JOBS/array.sbatch" long.json
-    wait_rows "$part.state" 20000
-    scancel --batch --signal=USR1 "${job}_2"
+    meet USR1 scancel --batch --signal=USR1 "${job}_2"
     start_again "${job}_2"
     submit_end
     expect_rc 0
@@ -283,9 +287,9 @@ case_gate_out_of_time()
 {
     need_job_key
     long_campaign long.json
+    export KVGRID_FAULT=$STOPS
     submit_begin --ntasks=2 "$JOBS/gate.sbatch" long.json
-    wait_rows long.cert.json.state 20000
-    scancel --batch --signal=USR1 "$job"
+    meet USR1 scancel --batch --signal=USR1 "$job"
     submit_end
     expect_rc 75
     expect_no_file long.cert.json

@@ -31,7 +31,7 @@ if [ "${1-}" = --case ]; then
     case $rc in
         0) what=passed why= ;;
         77) what=skipped ;;
-        124 | 137) what=FAILED why="ran past 120 s" ;;
+        124 | 137) what=FAILED why="ran past 600 s" ;;
         *) what=FAILED ;;
     esac
     printf '%s\t%s\n' "$what" "$why" >"$KV_WORK/result/${name//\//.}"
@@ -110,7 +110,8 @@ for setup in one_node two_nodes; do
     mkdir -p "$KV_WORK/shared/home" "$KV_WORK/result"
     printf '%s\0' "${cases[@]}" | xargs -0 -n 1 -P "$jobs" bash "$here/run.sh" --case
     for name in "${cases[@]}"; do
-        IFS=$'\t' read -r what why <"$KV_WORK/result/${name//\//.}" || what=FAILED why="it left no result"
+        IFS=$'\t' read -r what why <"$KV_WORK/result/${name//\//.}" ||
+            { what=FAILED why="it left no result" && echo "FAILED  slurm/$name: $why" && tail -n 60 "$KV_WORK/${name//\//.}/log"; }
         count "$what" "$name" "$why"
     done
     cluster_stop

@@ -28,9 +28,9 @@ case_requeue_mpirun()
 {
     need_job_key
     long_campaign long.json
+    export KVGRID_FAULT=$STOPS
     KVGRID_LAUNCH=mpirun submit_begin --nodes=2 --ntasks-per-node=1 "$JOBS/sweep.sbatch" long.json
-    wait_rows long.cert.json.state 20000
-    scancel --batch --signal=USR1 "$job"
+    meet USR1 scancel --batch --signal=USR1 "$job"
     start_again "$job"
     submit_end
     expect_rc 0

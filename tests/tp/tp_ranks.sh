@@ -27,6 +27,7 @@ broken() {
     echo "tp_ranks.sh: \"$story\": $1"
     echo "--- exit $code, stdout:"; cat "$dir/out"
     echo "--- stderr:"; cat "$dir/err"
+    echo "\"$story\": $1" # last, for the summary
     exit 1
 }
 

@@ -170,7 +170,7 @@ static bool abort_ends(kv_tp_transport *t)
     const bool refused = kv_tp_exchange(t, &nothing, &err) != KV_OK;
     const double took = kv_tp_now() - begin;
     printf("abort: %.3f s, later calls are %s\n", took, refused ? "refused" : "NOT REFUSED");
-    return refused && took < 10;
+    return refused && took < LIMIT_S;
 }
 
 /* A communicator of two of which one never comes: pending until it is aborted. */
@@ -195,7 +195,7 @@ static bool lonely_start_ends(void)
     const double took = kv_tp_now() - before;
     printf("a start that nobody answers: %s after 2 s, aborted in %.3f s\n", pending ? "still pending" : "NOT PENDING",
            took);
-    return pending && took < 10;
+    return pending && took < LIMIT_S;
 }
 
 static int check(void)
