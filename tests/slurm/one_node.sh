@@ -54,7 +54,7 @@ requeue()
 {
     need_job_key
     long_campaign long.json
-    export KVGRID_FAULT=$STOPS
+    stops_in_the_middle
     KVGRID_LAUNCH=$1 submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
     expect_no_file long.cert.json
     meet USR1 scancel --batch --signal=USR1 "$job"
@@ -74,7 +74,7 @@ case_requeue_and_wait()
     local waits
     need_job_key
     long_campaign long.json
-    export KVGRID_FAULT=$STOPS
+    stops_in_the_middle
     submit --ntasks=2 --job-name=waited "$JOBS/sweep.sbatch" long.json &
     waits=$!
     wait_for 120 "no job is called waited" waited_job
@@ -92,7 +92,7 @@ case_signal_to_the_step()
 {
     need_job_key
     long_campaign long.json
-    export KVGRID_FAULT=$STOPS
+    stops_in_the_middle
     KVGRID_REQUEUES=0 submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
     meet USR1 scancel --signal=USR1 "$job"
     submit_end
@@ -110,7 +110,7 @@ case_cancelled_stays_cancelled()
 {
     need_job_key
     long_campaign long.json
-    export KVGRID_FAULT=$STOPS
+    stops_in_the_middle
     KVGRID_LAUNCH=mpirun submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
     meet TERM scancel "$job"
     submit_end
@@ -129,7 +129,7 @@ case_killed_rank()
 {
     need_job_key
     long_campaign long.json
-    export KVGRID_FAULT=$STOPS
+    stops_in_the_middle
     submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
     meet KILL scancel --signal=KILL "$job.0"
     submit_end
@@ -145,7 +145,7 @@ case_lock_of_a_lost_node()
 {
     need_job_key
     long_campaign long.json
-    export KVGRID_FAULT=$STOPS
+    stops_in_the_middle
     submit_begin --ntasks=2 "$JOBS/sweep.sbatch" long.json
     meet USR1 scancel --batch --signal=USR1 "$job"
     wait_for 120 "it does not go back into the queue" holds_text 'back into the queue'
@@ -238,7 +238,7 @@ case_array_requeue()
     local part=long.cert.part-2-of-2.json
     need_job_key
     long_campaign long.json
-    export KVGRID_FAULT=$STOPS
+    stops_in_the_middle
     KVGRID_PARTS=2 submit_begin --ntasks=1 --array=2 "$JOBS/array.sbatch" long.json
     meet USR1 scancel --batch --signal=USR1 "${job}_2"
     start_again "${job}_2"
@@ -287,7 +287,7 @@ case_gate_out_of_time()
 {
     need_job_key
     long_campaign long.json
-    export KVGRID_FAULT=$STOPS
+    stops_in_the_middle
     submit_begin --ntasks=2 "$JOBS/gate.sbatch" long.json
     meet USR1 scancel --batch --signal=USR1 "$job"
     submit_end

@@ -28,7 +28,7 @@ case_requeue_mpirun()
 {
     need_job_key
     long_campaign long.json
-    export KVGRID_FAULT=$STOPS
+    stops_in_the_middle
     KVGRID_LAUNCH=mpirun submit_begin --nodes=2 --ntasks-per-node=1 "$JOBS/sweep.sbatch" long.json
     meet USR1 scancel --batch --signal=USR1 "$job"
     start_again "$job"
