@@ -126,8 +126,14 @@ static bool is_ranks(const char *s)
 /* A split over pipeline stages as rows have it: "2", "[[0,3],[1,2]]". */
 static bool is_split(const char *s)
 {
-    const size_t n = strspn(s, "0123456789,[]");
-    return n > 0 && n <= 4096 && s[n] == '\0';
+    kv_shard_split split = {0};
+    kv_err why;
+    json_t *v = NULL;
+    const bool good = kv_json_load_strict(s, strlen(s), "params", &v, &why) == KV_OK &&
+                      kv_shard_split_read(v, "params", &split, &why) == KV_OK && strcmp(split.text, s) == 0;
+    kv_shard_split_free(&split);
+    json_decref(v);
+    return good;
 }
 
 static bool is_name(const char *s)
