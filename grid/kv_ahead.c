@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "grid/kv_cell_pair.h"
+#include "grid/kv_cell_plan.h"
 
 typedef struct {
     int64_t cell;

@@ -4,7 +4,7 @@
 #ifndef KV_AHEAD_H
 #define KV_AHEAD_H
 
-#include "grid/kv_cell_run.h"
+#include "grid/kv_cell.h"
 
 #define KV_AHEAD_SMALL ((int64_t)4 << 20) /* bytes of a GPU's memory: such a cell cannot fill a GPU alone */
 

@@ -8,14 +8,8 @@
 #include "grid/kv_codec_spec.h"
 #include "grid/kv_shard_spec.h"
 #include "grid/kv_study_spec.h"
+#include "grid/kv_tail.h"
 #include "layouts/kv_layout.h"
-
-/* What the tails hold while a cell runs. */
-typedef enum { KV_TAIL_STALE, KV_TAIL_ZERO, KV_TAIL_NAN, KV_TAIL_COUNT } kv_tail;
-const char *kv_tail_name(kv_tail t);
-/* Bit pattern of a source tail (stale) and of what a translation puts into the destination's (fill). */
-uint32_t kv_tail_stale_bits(kv_tail t, kv_elem e);
-uint32_t kv_tail_fill_bits(kv_tail t, kv_elem e);
 
 /* What a cell checks, in the order of rows (the bytes of the names). */
 typedef enum {

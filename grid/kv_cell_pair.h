@@ -2,7 +2,7 @@
 #ifndef KV_CELL_PAIR_H
 #define KV_CELL_PAIR_H
 
-#include "grid/kv_cell_run.h"
+#include "grid/kv_cell.h"
 
 /* Runs it. An error is the cell's own (memory, device); then *row holds its cell and words. */
 kv_rc kv_cell_pair_run(kv_runner *r, const kv_campaign *c, int64_t cell, kv_row *row, kv_err *err) KV_MUST_USE;

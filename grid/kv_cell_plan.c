@@ -1,7 +1,7 @@
-/* What a cell needs, without running it: memory, time, and how it is cut where memory is short. */
+#include "grid/kv_cell_plan.h"
+
 #include <inttypes.h>
 
-#include "grid/kv_cell_run.h"
 #include "grid/kv_cell_windows.h"
 #include "grid/kv_codec_cell.h"
 #include "grid/kv_move_cell.h"

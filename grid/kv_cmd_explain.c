@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "grid/kv_ask.h"
+#include "grid/kv_cell_plan.h"
 #include "grid/kv_cell_run.h"
 #include "grid/kv_exit.h"
 

@@ -2,7 +2,7 @@
 #ifndef KV_CODEC_CELL_H
 #define KV_CODEC_CELL_H
 
-#include "grid/kv_cell_run.h"
+#include "grid/kv_cell.h"
 #include "grid/kv_codec_spec.h"
 #include "kernels/codec/kv_codec_recipe.h"
 

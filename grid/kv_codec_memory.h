@@ -2,7 +2,7 @@
 #ifndef KV_CODEC_MEMORY_H
 #define KV_CODEC_MEMORY_H
 
-#include "grid/kv_cell_run.h"
+#include "grid/kv_cell.h"
 #include "kernels/codec/kv_codec_recipe.h"
 
 /* Bytes, with as many blocks at a time as a lane takes where there is room, and with one at a time. */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "grid/kv_cell_run.h"
+#include "grid/kv_cell.h"
 #include "layouts/kv_layout.h"
 #include "layouts/kv_layout_json.h"
 

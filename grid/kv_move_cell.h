@@ -3,7 +3,7 @@
 #ifndef KV_MOVE_CELL_H
 #define KV_MOVE_CELL_H
 
-#include "grid/kv_cell_run.h"
+#include "grid/kv_cell.h"
 #include "grid/kv_codec_spec.h"
 
 /* Fills the row of a move cell as kv_codec_cell_run does for a codec cell. */

@@ -2,7 +2,7 @@
 #ifndef KV_PLAN_H
 #define KV_PLAN_H
 
-#include "grid/kv_cell_run.h"
+#include "grid/kv_cell_plan.h"
 #include "grid/kv_memory.h"
 
 /* The largest of a kind, and its cell; -1 if no cell runs. */

@@ -53,7 +53,11 @@ typedef struct {
     json_t *wire;                        /* what each rank sent and received; NULL where no cell took several */
 } kv_session;
 
-bool kv_session_is_root(const kv_session *s);
+static inline bool kv_session_is_root(const kv_session *s)
+{
+    return kv_mpi_rank(s->m) == 0;
+}
+
 double kv_session_seconds(const kv_session *s); /* since the program began */
 
 /* Campaign to all ranks, device, plan, demands, state; every refusal comes here, on all ranks. */

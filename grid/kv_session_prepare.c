@@ -9,11 +9,6 @@
 #include "grid/kv_merge.h"
 #include "grid/kv_session.h"
 
-bool kv_session_is_root(const kv_session *s)
-{
-    return kv_mpi_rank(s->m) == 0;
-}
-
 /* Rank 0: campaign, key, and whether the certificate can be written, before any work is done. */
 static kv_rc prepare_root(kv_session *s, kv_err *err)
 {

@@ -2,7 +2,7 @@
 #ifndef KV_SHARD_CELL_H
 #define KV_SHARD_CELL_H
 
-#include "grid/kv_cell_run.h"
+#include "grid/kv_cell.h"
 #include "tp/kv_tp_transport.h"
 
 /* Fills the row of a tp cell as kv_codec_cell_run does for a codec cell. This process plays all ranks of the cell: each in a

@@ -2,7 +2,7 @@
 #ifndef KV_STUDY_CELL_H
 #define KV_STUDY_CELL_H
 
-#include "grid/kv_cell_run.h"
+#include "grid/kv_cell.h"
 
 /* Fills the row as kv_codec_cell_run does. The runner keeps the study for the next cell of the same geometry and seed. */
 kv_rc kv_study_cell_run(kv_runner *r, const kv_campaign *c, const kv_study_point *p, const kv_geometry *g, kv_row *row,

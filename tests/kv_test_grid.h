@@ -3,6 +3,7 @@
 #define KV_TEST_GRID_H
 
 #include "grid/kv_campaign.h"
+#include "grid/kv_cell_plan.h"
 #include "grid/kv_cell_run.h"
 #include "tests/kv_test_images.h"
 

@@ -286,24 +286,6 @@ static void campaign_pack__comes_back_the_same(void **state)
     kv_campaign_free(&c);
 }
 
-static void tail_bits__are_two_patterns_of_each_type(void **state)
-{
-    (void)state;
-    static const char *const names[] = {"stale", "zero", "nan"};
-    for (int t = 0; t < KV_TAIL_COUNT; t++) assert_string_equal(kv_tail_name((kv_tail)t), names[t]);
-    for (int e = 0; e < KV_ELEM_COUNT; e++) {
-        const kv_elem k = (kv_elem)e;
-        const float stale = kv_num_float(kv_num_to_f32(k, kv_tail_stale_bits(KV_TAIL_STALE, k))),
-                    fill = kv_num_float(kv_num_to_f32(k, kv_tail_fill_bits(KV_TAIL_STALE, k)));
-        assert_true(stale >= 96.0F && stale <= 100.0F && fill > 0.3F && fill < 0.36F);
-        assert_int_equal(kv_tail_stale_bits(KV_TAIL_ZERO, k) | kv_tail_fill_bits(KV_TAIL_ZERO, k), 0);
-        const float nan = kv_num_float(kv_num_to_f32(k, kv_tail_stale_bits(KV_TAIL_NAN, k)));
-        assert_true(nan != nan);
-        assert_int_not_equal(kv_tail_fill_bits(KV_TAIL_NAN, k), 0);
-        assert_int_equal((uint64_t)kv_tail_stale_bits(KV_TAIL_STALE, k) >> (8 * kv_elem_bytes(k)), 0);
-    }
-}
-
 static void campaign_load__survives_every_failed_allocation(void **state)
 {
     (void)state;
@@ -339,7 +321,6 @@ int main(void)
         cmocka_unit_test(campaign_load__reads_the_published_campaign),
         cmocka_unit_test(campaign_load__names_the_file_that_is_wrong),
         cmocka_unit_test(campaign_pack__comes_back_the_same),
-        cmocka_unit_test(tail_bits__are_two_patterns_of_each_type),
         cmocka_unit_test(campaign_load__survives_every_failed_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL) != 0;
