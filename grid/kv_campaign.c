@@ -9,7 +9,7 @@
 #include "certs/kv_cert_names.h"
 #include "certs/kv_json.h"
 #include "grid/kv_cells.h"
-#include "grid/kv_expect.h"
+#include "grid/kv_expect_read.h"
 #include "grid/kv_write_out.h"
 #include "layouts/kv_layout_json.h"
 

@@ -16,6 +16,7 @@
 #include "grid/kv_gate.h"
 #include "grid/kv_issue.h"
 #include "grid/kv_pack.h"
+#include "grid/kv_params.h"
 
 typedef struct {
     const kv_opts *o;

@@ -8,6 +8,7 @@
 #include "certs/kv_json.h"
 #include "grid/kv_ask.h"
 #include "grid/kv_exit.h"
+#include "grid/kv_params.h"
 #include "grid/kv_show.h"
 
 static const char *text_of(const json_t *obj, const char *key)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "certs/kv_cert.h"
+#include "grid/kv_params.h"
 
 #define NO_ROW UINT32_MAX
 

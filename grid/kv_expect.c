@@ -1,10 +1,12 @@
-/* `expect` of a campaign, held against rows. */
+#include "grid/kv_expect.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "grid/kv_cells.h"
 #include "grid/kv_expect_int.h"
+#include "grid/kv_params.h"
 
 /* ---- which rule ------------------------------------------------------------------------- */
 

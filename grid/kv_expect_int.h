@@ -2,7 +2,10 @@
 #ifndef KV_EXPECT_INT_H
 #define KV_EXPECT_INT_H
 
-#include "grid/kv_expect.h"
+#include "certs/kv_cert_names.h"
+#include "grid/kv_campaign.h"
+#include "grid/kv_expect_read.h"
+#include "grid/kv_params.h"
 
 #define KV_EXPECT_FIRST_TEXT (KV_PAIR_ID_TEXT + KV_GEOMETRY_TEXT + KV_PARAMS_TEXT + 32)
 

@@ -1,4 +1,5 @@
-/* `expect` of a campaign: strict reading. */
+#include "grid/kv_expect_read.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "grid/kv_export.h"
+#include "grid/kv_params.h"
 
 /* Where the value of a column stands in a row; geometry fields come from the geometry that the row names. */
 typedef struct {

@@ -5,6 +5,7 @@
 
 #include "grid/kv_expect.h"
 #include "grid/kv_export.h"
+#include "grid/kv_params.h"
 
 typedef enum { CASE_PASSED, CASE_SKIPPED, CASE_FAILED, CASE_OUTCOMES } outcome;
 

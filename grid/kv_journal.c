@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/kv_lock.h"
+#include "grid/kv_row_text.h"
+
 #define HEAD "kvgrid.journal/v1 "
 #define SUM_DIGITS 16
 #define LINE_MAX_BYTES ((size_t)1 << 20) /* far more than any row has */

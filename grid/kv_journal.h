@@ -38,18 +38,4 @@ void kv_journal_tick(kv_journal *j, bool now);
 /* Syncs, gives the lock back, frees j (NULL is fine). */
 kv_rc kv_journal_close(kv_journal *j, kv_err *err) KV_MUST_USE;
 
-/* ---- the row as text -------------------------------------------------------------------- */
-
-/* Appends a row as a JSON list; reads it back (every field checked for its range). */
-kv_rc kv_row_encode(const kv_row *row, kv_buf *out, kv_err *err) KV_MUST_USE;
-kv_rc kv_row_decode(const kv_campaign *c, const char *text, size_t n, kv_row *out, kv_err *err) KV_MUST_USE;
-
-/* ---- the lock --------------------------------------------------------------------------- */
-
-/* Makes path exclusively (works on NFS). A lock of this host whose process is gone is taken over; any other is
- * KV_EEXIST with whose it is and what to do. */
-kv_rc kv_lock_take_on(const kv_disk *d, const char *path, kv_err *err) KV_MUST_USE;
-/* Removes it, unless it is another's by now. */
-void kv_lock_release_on(const kv_disk *d, const char *path);
-
 #endif

@@ -1,13 +1,14 @@
 /* One run to a state folder. The lock is a file that says whose it is. It is written beside under a name of its own
  * and linked into place whole (link works on NFS and never replaces), so that a run killed between two writes leaves
  * no lock without an owner; a leftover of that name is replaced by the next run of the same process number. */
+#include "grid/kv_lock.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/kv_file.h"
-#include "grid/kv_journal.h"
 
 #define PATH_TEXT 4352
 

@@ -1,10 +1,10 @@
-/* A row as a list of numbers and texts, for the journal: readable, checksummed, the same on every machine. */
+#include "grid/kv_row_text.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "certs/kv_json.h"
-#include "grid/kv_journal.h"
 #include "grid/kv_row_fields.h"
 
 #define N_FIELDS KV_ROW_FIELDS

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "grid/kv_fault.h"
+#include "grid/kv_row_text.h"
 #include "grid/kv_session.h"
 #include "grid/kv_shard_cell.h"
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/kv_text.h"
+#include "grid/kv_params.h"
 #include "grid/kv_show.h"
 
 #define TITLES_SHOWN 4 /* geometries named under a matrix that they share */

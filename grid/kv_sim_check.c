@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/kv_row_text.h"
 #include "grid/kv_sim_story.h"
 
 void kv_sim_tell(kv_sim_tale *s, const char *fmt, ...)

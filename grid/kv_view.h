@@ -28,11 +28,6 @@ kv_rc kv_view_of_json(const json_t *row, size_t at, size_t n_geometries, kv_view
 /* A row of a run; params are in *params, a new object that the caller releases after the view. */
 kv_rc kv_view_of_row(const kv_campaign *c, const kv_row *row, kv_view *out, json_t **params, kv_err *err) KV_MUST_USE;
 
-/* ",tail=zero" for each of params, "" for none. A long value (a list of stages) is told by its beginning and a digest of all of
- * it, so that no two params that differ are the same text. */
-#define KV_PARAMS_TEXT 480
-void kv_params_print(const json_t *params, char out[KV_PARAMS_TEXT]);
-
 /* ---- the certificate -------------------------------------------------------------------- */
 
 typedef struct {

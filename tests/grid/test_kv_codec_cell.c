@@ -1,7 +1,7 @@
 /* Codec and move cells: what the section expands to, what rows say, packed and journal forms, refusals. */
 #include "grid/kv_codec_cell.h"
-#include "grid/kv_journal.h"
 #include "grid/kv_pack.h"
+#include "grid/kv_row_text.h"
 #include "tests/kv_test_grid.h"
 
 #define LAYOUT "th sep k=T.H.D"

@@ -3,7 +3,7 @@
 
 #include <sys/wait.h>
 
-#include "grid/kv_journal.h"
+#include "grid/kv_lock.h"
 #include "grid/kv_sim_int.h"
 
 #define LOCK "state/lock"

@@ -3,8 +3,8 @@
 
 #include <time.h>
 
-#include "grid/kv_journal.h"
 #include "grid/kv_pack.h"
+#include "grid/kv_row_text.h"
 #include "grid/kv_shard_move.h"
 #include "grid/kv_shard_pages.h"
 #include "tests/kv_test_grid.h"
