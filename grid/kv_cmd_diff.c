@@ -1,9 +1,9 @@
 /* kvgrid diff: what got better, worse, new, gone or redeclared from one certificate to another. It reads, it does not verify. */
 #include <stdio.h>
 
-#include "grid/kv_ask.h"
-#include "grid/kv_diff.h"
-#include "grid/kv_exit.h"
+#include "grid/cli/kv_ask.h"
+#include "grid/report/kv_diff.h"
+#include "grid/cli/kv_exit.h"
 
 #define LISTED 100 /* rows of each list in the text */
 

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/kv_ask.h"
-#include "grid/kv_cell_plan.h"
-#include "grid/kv_cell_run.h"
-#include "grid/kv_exit.h"
+#include "grid/cli/kv_ask.h"
+#include "grid/cell/kv_cell_plan.h"
+#include "grid/cell/kv_cell_run.h"
+#include "grid/cli/kv_exit.h"
 
 /* Cells up to this estimate (ns) are run; larger ones are derived only, so that the answer comes at once. */
 #define EXPLAIN_COST_MAX 1000000000U

@@ -7,10 +7,10 @@
 #include "certs/kv_intoto.h"
 #include "certs/kv_json.h"
 #include "certs/kv_verify.h"
-#include "grid/kv_ask.h"
-#include "grid/kv_exit.h"
-#include "grid/kv_expect.h"
-#include "grid/kv_export.h"
+#include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
+#include "grid/report/kv_expect.h"
+#include "grid/report/kv_export.h"
 
 /* What a format is made from: the bytes that were verified, parsed. */
 typedef struct {

@@ -3,8 +3,8 @@
 
 #include "base/kv_text.h"
 #include "certs/kv_key.h"
-#include "grid/kv_ask.h"
-#include "grid/kv_exit.h"
+#include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
 
 int kv_cmd_keygen(const kv_opts *o, int argc, char **argv)
 {

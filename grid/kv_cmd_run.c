@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/kv_ask.h"
-#include "grid/kv_exit.h"
-#include "grid/kv_gate.h"
-#include "grid/kv_session.h"
+#include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
+#include "grid/report/kv_gate.h"
+#include "grid/run/kv_session.h"
 
 void kv_session_free(kv_session *s)
 {

@@ -6,10 +6,10 @@
 #include <unistd.h>
 
 #include "certs/kv_json.h"
-#include "grid/kv_ask.h"
-#include "grid/kv_exit.h"
-#include "grid/kv_params.h"
-#include "grid/kv_show.h"
+#include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
+#include "grid/campaign/kv_params.h"
+#include "grid/report/kv_show.h"
 
 static const char *text_of(const json_t *obj, const char *key)
 {

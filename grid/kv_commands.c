@@ -1,6 +1,6 @@
 /* The list of commands. */
-#include "grid/kv_ask.h"
-#include "grid/kv_opts.h"
+#include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_opts.h"
 
 const kv_command kv_commands[] = {
     {"run", "[CAMPAIGN]", "run a campaign over all ranks and write a signed certificate",

@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/kv_ask.h"
-#include "grid/kv_exit.h"
+#include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
 #include "grid/kv_main.h"
-#include "grid/kv_opts.h"
+#include "grid/cli/kv_opts.h"
 #include "kv_source.h"
 #include "tp/kv_tp.h"
 

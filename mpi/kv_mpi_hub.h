@@ -1,6 +1,6 @@
 /* Private to mpi/, its tests and the simulator: rank 0's half of the hand-out as decisions. No MPI here, no clock
  * and no thread of its own: kv_mpi_root.c and kv_mpi_helper.c drive it with MPI and two threads,
- * grid/kv_sim_root.c with virtual time and one. The locks are inside. */
+ * grid/sim/kv_sim_root.c with virtual time and one. The locks are inside. */
 #ifndef KV_MPI_HUB_H
 #define KV_MPI_HUB_H
 

@@ -1,5 +1,5 @@
 /* Private to mpi/, its tests and the simulator: a worker's half of the hand-out as decisions. No MPI, no clock of its
- * own: kv_mpi_worker.c drives it with MPI, grid/kv_sim_worker.c with virtual time. */
+ * own: kv_mpi_worker.c drives it with MPI, grid/sim/kv_sim_worker.c with virtual time. */
 #ifndef KV_MPI_WORK_H
 #define KV_MPI_WORK_H
 

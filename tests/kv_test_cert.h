@@ -2,7 +2,7 @@
 #ifndef KV_TEST_CERT_H
 #define KV_TEST_CERT_H
 
-#include "grid/kv_view.h"
+#include "grid/report/kv_view.h"
 #include "tests/kv_test.h"
 
 /* A document with layouts a, b, c, geometries T = 1, 2, ... n and no rows. */

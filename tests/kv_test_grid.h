@@ -2,9 +2,9 @@
 #ifndef KV_TEST_GRID_H
 #define KV_TEST_GRID_H
 
-#include "grid/kv_campaign.h"
-#include "grid/kv_cell_plan.h"
-#include "grid/kv_cell_run.h"
+#include "grid/campaign/kv_campaign.h"
+#include "grid/cell/kv_cell_plan.h"
+#include "grid/cell/kv_cell_run.h"
 #include "tests/kv_test_images.h"
 
 /* Layout texts separated by ";". */

@@ -1,4 +1,4 @@
-/* The move between TP sizes: claims, probes, payloads there and back, the token leg. Mirrors grid/kv_cell_run.c for
+/* The move between TP sizes: claims, probes, payloads there and back, the token leg. Mirrors grid/cell/kv_cell_run.c for
  * one rank of a group; what happens between ranks is in kv_tp_leg.c. */
 #include "tp/kv_tp_move.h"
 

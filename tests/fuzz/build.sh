@@ -27,9 +27,10 @@ for part in layouts campaign models; do
     cmake "-DOUT=$out/kv_builtin_$part.c" "-DNAME=kv_builtin_$part" "-DFILES=${files%;}" -P base/kv_embed.cmake
 done
 grid=() # all of it that needs no MPI
-for source in grid/*.c; do
+for source in grid/*.c grid/*/*.c; do
     case $source in
-        grid/kv_cmd_* | grid/kv_session_* | grid/kv_machine.c | grid/kv_program.c | grid/kv_commands.c | grid/kv_opts.c | grid/kv_ask.c | grid/kv_plan.c | *_main.c | grid/kv_fault_on.c | grid/kv_progress.c | grid/kv_sim*) ;;
+        *_main.c | */kv_cmd_* | grid/kv_commands.c | grid/kv_program.c | grid/run/kv_session_* | grid/run/kv_machine.c | grid/run/kv_plan.c | \
+            grid/run/kv_progress.c | grid/cli/kv_ask.c | grid/cli/kv_opts.c | grid/cell/kv_fault_on.c | grid/sim/*) ;;
         *) grid+=("$source") ;;
     esac
 done

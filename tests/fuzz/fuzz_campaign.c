@@ -1,8 +1,8 @@
 /* The campaign reader over the built-in layouts: any bytes. What it accepts must expand to cells in order, pack and
  * unpack to the same cells. Campaigns of more than some thousand cells are not expanded twice. */
-#include "grid/kv_builtin.h"
-#include "grid/kv_campaign.h"
-#include "grid/kv_write_out.h"
+#include "grid/campaign/kv_builtin.h"
+#include "grid/campaign/kv_campaign.h"
+#include "grid/campaign/kv_write_out.h"
 #include "layouts/kv_layout_json.h"
 
 #include <stdlib.h>

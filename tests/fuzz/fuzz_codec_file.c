@@ -1,6 +1,6 @@
 /* Stored caches: any bytes as a file, once as they are and once with a digest that is right. What opens decodes, or says
  * which slot is bad. */
-#include "grid/kv_codec_file.h"
+#include "grid/codec/kv_codec_file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* safetensors files: any bytes. What is taken covers the data exactly, and written again says the same. */
-#include "grid/kv_safetensors.h"
+#include "grid/codec/kv_safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/kv_doc.h"
-#include "grid/kv_journal.h"
+#include "grid/document/kv_doc.h"
+#include "grid/run/kv_journal.h"
 
 /* What both directions of a conversion would do to the values is not looked at: it is said to lose something, unless
  * the destination has more bits. */

@@ -61,6 +61,7 @@ finds includes base/a.c '#include "layouts/l.h"' 'base/a.c:.*base must not inclu
 finds includes layouts/l.c '#include "kernels/k.h"' 'layouts must not include kernels'
 finds includes kernels/k.c '#include "tp/t.h"' 'kernels must not include tp'
 finds includes mpi/m.c '#include "grid/x.h"' 'mpi must not include grid'
+finds includes grid/row/r.c '#include "grid/run/x.h"' 'grid/row must not include grid/run'
 finds includes mpi/m.c '  #  include "layouts/x.h"' 'mpi must not include layouts'
 finds includes tp/t.c '#include "mpi/x.h"' 'tp must not include mpi'
 finds includes certs/c.c '#include "layouts/kv_layout_index.h"' 'certs must not include layouts'

@@ -1,5 +1,5 @@
 /* Moves between TP sizes with threads as ranks: the matrix of the issue, the published cases. */
-#include "grid/kv_row.h"
+#include "grid/row/kv_row.h"
 #include "tests/kv_test_images.h"
 #include "tests/tp/kv_tp_test.h"
 #include "tp/kv_tp_shard_index.h"

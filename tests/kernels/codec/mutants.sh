@@ -13,7 +13,7 @@ read -r -a flags <<<"$(pkg-config --cflags cmocka jansson libsodium)"
 flags+=(-std=c17 -O1 -ffp-contract=off -w -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE "-DKV_SOURCE_DIR=\"$root\"")
 codec=kernels/codec
 sources=("$codec"/kv_codec_{params,work,ref,kmeans,pick,simd_sse2,simd_avx2,simd_avx512,vectors,slot,slot_unpack}.c
-    kernels/kv_kern_num.c grid/kv_codec_{conform,conform_slot,compare}.c certs/kv_sha256.c)
+    kernels/kv_kern_num.c grid/codec/kv_codec_{conform,conform_slot,compare}.c certs/kv_sha256.c)
 tests=(rng property kmeans vectors '')
 
 # name | files below kernels/codec | sed expression
@@ -88,7 +88,7 @@ failing()
 
 fresh()
 {
-    rm -rf "$1" && mkdir -p "$1/obj" && cp -r --parents -t "$1" base layouts kernels tests/kernels/codec tests/*.h grid/kv_codec_*.[ch] certs/kv_sha256.[ch]
+    rm -rf "$1" && mkdir -p "$1/obj" && cp -r --parents -t "$1" base layouts kernels tests/kernels/codec tests/*.h grid/codec/kv_codec_*.[ch] certs/kv_sha256.[ch]
 }
 
 cd -- "$root" || exit 1

@@ -3,7 +3,7 @@
 #include "kernels/codec/kv_codec_vectors.h"
 
 #include "certs/kv_sha256.h"
-#include "grid/kv_codec_conform.h"
+#include "grid/codec/kv_codec_conform.h"
 #include "tests/kernels/codec/kv_test_codec.h"
 
 #define SHARED KV_SOURCE_DIR "/../shared/codec_vectors"
