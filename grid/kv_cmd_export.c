@@ -2,10 +2,10 @@
  * an option. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "certs/kv_intoto.h"
 #include "certs/kv_json.h"
+#include "certs/kv_rows.h"
 #include "certs/kv_verify.h"
 #include "grid/cli/kv_ask.h"
 #include "grid/cli/kv_exit.h"
@@ -89,11 +89,19 @@ out:
     return rc;
 }
 
-/* The answer would replace the certificate that it is made from. */
-static bool is_same_file(const char *a, const char *b)
+/* The answer must not replace what it is made from: the certificate, its row file, the keys. */
+static kv_rc check_output(const kv_opts *o, const char *to, const char *cert, kv_err *err)
 {
-    struct stat x, y;
-    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    kv_buf rows = {0};
+    kv_rc rc;
+    if (to == NULL) return KV_OK;
+    KV_TRY(rc, out, kv_buf_printf(&rows, err, "%s" KV_ROWS_SUFFIX, cert));
+    const char *const inputs[] = {cert, rows.data};
+    KV_TRY(rc, out, kv_ask_check_output("-o", to, inputs, 2, err));
+    rc = kv_ask_spare_keys("-o", to, o, err);
+out:
+    kv_buf_free(&rows);
+    return rc;
 }
 
 /* Reads and verifies c->bytes; *code is 1 or 3 and err says why where they are refused. */
@@ -124,10 +132,7 @@ int kv_cmd_export(const kv_opts *o, int argc, char **argv)
     int refused = KV_EXIT_OK;
     kv_rc rc;
     KV_TRY(rc, out, choose(o, &format, &err));
-    if (to != NULL && is_same_file(to, c.path)) {
-        rc = KV_FAIL(&err, KV_EINVAL, "-o %s: is the certificate itself; name another file", to);
-        goto out;
-    }
+    KV_TRY(rc, out, check_output(o, to, c.path, &err));
     KV_TRY(rc, out, check(o, &c, &refused, &err));
     KV_TRY(rc, out, kv_json_parse(c.bytes.data, c.bytes.len, KV_VERIFY_BYTES_MAX, &c.doc, &err));
     KV_TRY(rc, out, kv_out_open(to, &out, &err));

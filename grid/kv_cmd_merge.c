@@ -418,7 +418,7 @@ int kv_cmd_merge(const kv_opts *o, int argc, char **argv)
         goto out;
     }
     KV_TRY(rc, out, kv_ask_check_output("-o", o->out, o->positional, (size_t)o->n_positional, &err));
-    if (o->key != NULL) KV_TRY(rc, out, kv_ask_check_output("-o", o->out, &o->key, 1, &err));
+    KV_TRY(rc, out, kv_ask_spare_keys("-o", o->out, o, &err));
     KV_TRY(rc, out, kv_file_can_write(o->out, &err));
     KV_TRY(rc, out, read_all(&m));
     KV_TRY(rc, out, write_out(&m, &doc));

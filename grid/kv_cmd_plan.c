@@ -9,7 +9,20 @@
 #include "grid/cell/kv_shard_cell.h"
 
 #define SHARES_TOLD 16 /* ranks whose share is told one by one */
-#define ROW_BYTES 1230 /* of a row in a certificate, about */
+/* What parts of a certificate take, about: a row, a layout, a geometry, a layout at a geometry, and all else. */
+#define ROW_BYTES 1240
+#define LAYOUT_BYTES 560
+#define GEOMETRY_BYTES 68
+#define BINDING_BYTES 138
+#define FRAME_BYTES 16500
+
+/* The document with its row file. */
+static int64_t certificate_bytes(const kv_campaign *c, const kv_plan *p)
+{
+    const int64_t layouts = (int64_t)c->catalogue.n, geometries = (int64_t)c->n_geometries;
+    return FRAME_BYTES + layouts * LAYOUT_BYTES + geometries * (GEOMETRY_BYTES + layouts * BINDING_BYTES) +
+           p->cells * ROW_BYTES;
+}
 
 static double percent(double part, double whole)
 {
@@ -55,7 +68,7 @@ static void print_text(const kv_campaign *c, const kv_plan *p, const kv_share *s
         printf("\nmemory of a GPU: at least %s (%" PRId64 " bytes)", peak, p->gpu_least.bytes);
     }
     printf("\nlargest image: %" PRId64 " positions, %" PRId64 " bytes\n", p->largest_positions, p->largest_bytes);
-    kv_ask_size(p->cells * ROW_BYTES, peak);
+    kv_ask_size(certificate_bytes(c, p), peak);
     printf("bytes moved: about %s; certificate: about %s\n", moved, peak);
     print_shares(s, ranks);
 }
@@ -93,7 +106,7 @@ static kv_rc print_json(const kv_opts *o, const kv_campaign *c, const kv_plan *p
                   "least_bytes_per_rank", (json_int_t)p->least.bytes, "least_bytes_per_gpu",
                   (json_int_t)p->gpu_least.bytes, "largest_image_positions", (json_int_t)p->largest_positions,
                   "bytes_moved", (json_int_t)moved, "estimated_ms_one_core", (json_int_t)(p->cost_ns * 1e-6), "ranks",
-                  (json_int_t)ranks, "certificate_bytes", (json_int_t)(p->cells * ROW_BYTES), "fits_this_host",
+                  (json_int_t)ranks, "certificate_bytes", (json_int_t)certificate_bytes(c, p), "fits_this_host",
                   kv_plan_check_memory(c, p, &here, NULL) == KV_OK, "work", shares_new(s, ranks));
     kv_rc rc = v != NULL ? kv_plan_simulate(o, c, p, v, err) : KV_FAIL(err, KV_ENOMEM, "no memory for the answer");
     if (rc == KV_OK) rc = kv_ask_print_json(v, err);

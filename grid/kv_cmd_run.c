@@ -88,6 +88,7 @@ int kv_cmd_run(const kv_opts *o, int argc, char **argv)
     clock_gettime(CLOCK_MONOTONIC, &s.begin);
     kv_rc rc = kv_demand_parse(o->require, &s.demand, &err);
     if (rc != KV_OK) return kv_ask_fail_once(&err);
+    kv_session_catch_signals();
     rc = kv_mpi_start((double)o->timeout_s, &s.m, &err);
     if (rc != KV_OK) {
         (void)kv_ask_fail(&err); /* each copy says it: there may be no world to agree in */

@@ -1,6 +1,8 @@
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "grid/cli/kv_ask.h"
 #include "grid/cli/kv_exit.h"
@@ -16,10 +18,21 @@ static int print_version(void)
     return kv_ask_finish(KV_EXIT_OK);
 }
 
+/* Where the caller closed standard input, output or error, the next file that is opened would get its number, and with it
+ * every line that is meant for people. What is opened here instead cannot be written: that is told as before. */
+static void fill_standard_descriptors(void)
+{
+    int fd;
+    do fd = open("/dev/null", O_RDONLY);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) close(fd);
+}
+
 int kv_main(int argc, char **argv)
 {
     kv_err err = {0};
     kv_opts opts;
+    fill_standard_descriptors();
     signal(SIGPIPE, SIG_IGN); /* a closed reader is a write error, said in one line */
     signal(SIGXFSZ, SIG_IGN); /* and so is a file beyond the limit (ulimit -f) */
     if (argc < 2) {

@@ -100,6 +100,15 @@ job_start()
     read -r -a job_args <<<"${KVGRID_ARGS-}"
 }
 
+# job_part_empty I N: part I of N of the campaign has no cell. With many parts of few cells that is to be expected, since a
+# cell's number says which part it is in; the other parts are the whole.
+job_part_empty()
+{
+    local said
+    said=$("$KVGRID" plan "$job_campaign" --part "$1/$2" 2>&1 >/dev/null) || true
+    [[ $said == *"part $1 of $2 holds no cell"* ]]
+}
+
 # Adds up a list of Slurm like 16(x2),8: a number for each node.
 job_sum()
 {

@@ -8,6 +8,7 @@
 #include "base/kv_file.h"
 #include "certs/kv_cert_names.h"
 #include "certs/kv_json.h"
+#include "certs/kv_key.h"
 #include "grid/cli/kv_exit.h"
 
 int kv_ask_fail(const kv_err *err)
@@ -49,6 +50,18 @@ kv_rc kv_ask_check_output(const char *what, const char *out, const char *const *
             return KV_FAIL(err, KV_EINVAL, "%s %s is the input %s and would destroy it; name another file", what, out,
                            inputs[i]);
     return KV_OK;
+}
+
+kv_rc kv_ask_spare_keys(const char *what, const char *out, const kv_opts *o, kv_err *err)
+{
+    char *keys[2] = {NULL, NULL};
+    /* where there is none, whoever needs it says so */
+    (void)!kv_key_find_path(o->key, &keys[0], NULL);
+    (void)!kv_trust_find_path(o->trust, &keys[1], NULL);
+    const kv_rc rc = kv_ask_check_output(what, out, (const char *const *)keys, 2, err);
+    kv_free(keys[0]);
+    kv_free(keys[1]);
+    return rc;
 }
 
 void kv_ask_size(int64_t bytes, char out[KV_SIZE_TEXT])

@@ -1,4 +1,4 @@
-/* What a campaign's sections declare about their rows besides the axes, which are params. */
+/* What a campaign declares about its rows besides layouts, geometries and the axes, which are params. */
 #include <stdio.h>
 #include <string.h>
 
@@ -83,12 +83,39 @@ static bool stored_changed(const json_t *const spec[KV_SIDES], const char *layou
     return v[KV_OLD] != v[KV_NEW] && (v[KV_OLD] == NULL || v[KV_NEW] == NULL || !json_equal(v[KV_OLD], v[KV_NEW]));
 }
 
+/* A text of the spec, or of a list of them the first by name, which is what stands for all where params do not say it. */
+static const char *first_text(const json_t *spec, const char *key, const char *otherwise)
+{
+    const json_t *v = json_object_get(spec, key);
+    const char *first = json_string_value(v);
+    for (size_t i = 0; i < json_array_size(v); i++) {
+        const char *text = json_string_value(json_array_get(v, i));
+        if (text != NULL && (first == NULL || strcmp(text, first) < 0)) first = text;
+    }
+    return first != NULL ? first : otherwise;
+}
+
+/* What the ends of blocks hold, and which values are moved: a weaker choice must not look like a better layout. */
+static bool method_changed(const json_t *const spec[KV_SIDES], const char *params, char what[KV_DIFF_SECTION_TEXT])
+{
+    static const char *const keys[][2] = {{"tail", "stale"}, {"values", "payloads"}};
+    for (size_t i = 0; i < 2; i++) {
+        if (i == 0 && strstr(params, "tail=") != NULL) continue; /* rows of one tail each */
+        if (strcmp(first_text(spec[KV_OLD], keys[i][0], keys[i][1]),
+                   first_text(spec[KV_NEW], keys[i][0], keys[i][1])) == 0)
+            continue;
+        snprintf(what, KV_DIFF_SECTION_TEXT, "%s", keys[i][0]);
+        return true;
+    }
+    return false;
+}
+
 bool kv_diff_section_changed(const kv_diff *d, const kv_diff_kind *k, char what[KV_DIFF_SECTION_TEXT])
 {
     const json_t *const spec[KV_SIDES] = {d->side[KV_OLD].spec, d->side[KV_NEW].spec};
     const char *check = d->names.text[k->check], *params = d->names.text[k->params];
     const char *src = d->names.text[k->src], *dst = d->names.text[k->dst];
-    if (strcmp(check, "pair") == 0) return false;
+    if (strcmp(check, "pair") == 0) return method_changed(spec, params, what);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const number *n = &numbers[i];
         if (strcmp(n->check, check) != 0 || (n->only != NULL && strstr(params, n->only) == NULL) ||
@@ -99,7 +126,8 @@ bool kv_diff_section_changed(const kv_diff *d, const kv_diff_kind *k, char what[
         return true;
     }
     if (strcmp(check, "codec") == 0) return file_changed(spec, params, what);
-    if (strcmp(check, "tp") != 0 || (!stored_changed(spec, src) && !stored_changed(spec, dst))) return false;
+    if (strcmp(check, "tp") != 0) return false;
+    if (!stored_changed(spec, src) && !stored_changed(spec, dst)) return method_changed(spec, params, what);
     snprintf(what, KV_DIFF_SECTION_TEXT, "tp.stored");
     return true;
 }

@@ -102,7 +102,7 @@ typedef struct {
     kv_diff_change change;
 } list;
 static const list lists[] = {
-    {"redeclared", "the declaration of a layout, the geometry or a section changed", true, KV_DIFF_SAME},
+    {"redeclared", "the declaration of a layout, the geometry, a section, tail or values changed", true, KV_DIFF_SAME},
     {"worse", "lower on the scale, or an observation lost", false, KV_DIFF_WORSE},
     {"better", "higher on the scale, or an observation gained", false, KV_DIFF_BETTER},
     {"new", "only in the new certificate", false, KV_DIFF_ADDED},

@@ -20,7 +20,8 @@ struct kv_journal {
     int64_t end; /* bytes of whole lines */
     double synced;
     bool dirty;
-    kv_err late; /* of a tick */
+    bool *looked; /* by cell */
+    kv_err late;  /* of a tick */
     kv_buf line;
 };
 
@@ -37,7 +38,7 @@ static void checksum(const char *text, size_t n, char out[SUM_DIGITS + 1])
 typedef struct {
     const kv_campaign *c;
     kv_pack *rows;
-    bool *done;
+    bool *done, *looked;
     int64_t n_done;
     const char *path;
     kv_err *err;
@@ -83,6 +84,7 @@ static kv_rc take_row(reader *r, const kv_row *row, int64_t number)
         r->done[row->cell] = false;
         r->n_done--;
     }
+    r->looked[row->cell] = !failed && r->done[row->cell];
     if (failed || r->done[row->cell]) return KV_OK; /* FAILED rows run again */
     r->done[row->cell] = true;
     r->n_done++;
@@ -231,6 +233,11 @@ static kv_rc sync_now(kv_journal *j, kv_err *err)
     return why == 0 ? KV_OK : KV_FAIL(err, KV_EWRITE, "%s: cannot be synced: %s", j->path, strerror(-why));
 }
 
+bool kv_journal_looked(const kv_journal *j, int64_t cell)
+{
+    return j != NULL && j->looked[cell];
+}
+
 void kv_journal_tick(kv_journal *j, bool now)
 {
     if (j == NULL || !j->dirty || j->late.rc != KV_OK) return;
@@ -271,13 +278,14 @@ static void journal_free(kv_journal *j)
     kv_buf_free(&j->line);
     kv_free(j->path);
     kv_free(j->lock);
+    kv_free(j->looked);
     kv_free(j);
 }
 
 static kv_rc open_locked(kv_journal *j, const char *dir, const kv_campaign *c, const char *digest, kv_pack *rows,
                          bool *done, int64_t *n_done, kv_err *err)
 {
-    reader r = {.c = c, .rows = rows, .done = done, .path = j->path, .err = err};
+    reader r = {.c = c, .rows = rows, .done = done, .looked = j->looked, .path = j->path, .err = err};
     kv_rc rc;
     j->fd = j->disk->open(j->disk, j->path);
     if (j->fd < 0) return KV_FAIL(err, KV_EWRITE, "%s: cannot be opened: %s", j->path, strerror(-j->fd));
@@ -317,7 +325,8 @@ kv_rc kv_journal_open_on(const kv_disk *disk, const char *dir, const kv_campaign
     j->fd = -1;
     j->path = path_in(dir, "journal");
     j->lock = path_in(dir, "lock");
-    if (j->path == NULL || j->lock == NULL) {
+    j->looked = kv_alloc(c->n_cells, sizeof *j->looked);
+    if (j->path == NULL || j->lock == NULL || j->looked == NULL) {
         rc = KV_FAIL(err, KV_ENOMEM, "no memory for the journal");
         goto out_free;
     }

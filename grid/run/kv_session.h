@@ -64,6 +64,8 @@ double kv_session_seconds(const kv_session *s); /* since the program began */
 kv_rc kv_session_prepare(kv_session *s, kv_err *err) KV_MUST_USE;
 /* All cells that are not done, and the controls. KV_EINTR: asked to stop, what is finished is kept. */
 kv_rc kv_session_compute(kv_session *s, kv_err *err) KV_MUST_USE;
+/* From here on SIGUSR1, SIGTERM and SIGINT ask to stop, a second one stops at once, SIGUSR2 tells where this rank is. */
+void kv_session_catch_signals(void);
 /* Whether a signal or the time limit asks to stop. */
 bool kv_session_stop_asked(const kv_session *s);
 /* What SIGUSR2 will tell: that this rank is in that cell. */

@@ -16,8 +16,9 @@ static volatile sig_atomic_t stop_asked;
 
 /* What SIGUSR2 tells: prepared before each item, so that the handler only writes. */
 #define NOW_TEXT 320
-static char now_text[NOW_TEXT];
-static volatile sig_atomic_t now_length;
+#define AT_FIRST "kvgrid: this rank is getting ready\n"
+static char now_text[NOW_TEXT] = AT_FIRST;
+static volatile sig_atomic_t now_length = sizeof AT_FIRST - 1;
 
 static void ask_to_stop(int sig)
 {
@@ -31,7 +32,7 @@ static void tell_now(int sig)
     if (write(STDERR_FILENO, now_text, (size_t)now_length) < 0) return;
 }
 
-static void catch_signals(void)
+void kv_session_catch_signals(void)
 {
     struct sigaction act;
     memset(&act, 0, sizeof act);
@@ -157,7 +158,6 @@ kv_rc kv_session_compute(kv_session *s, kv_err *err)
                             .on_result = on_result,
                             .on_progress = on_progress,
                             .stop = &stop_asked};
-    catch_signals();
     KV_TRY(rc, out,
            kv_mpi_agree(s->m,
                         kv_progress_start(&s->progress, s->o->progress != NULL && strcmp(s->o->progress, "none") == 0,

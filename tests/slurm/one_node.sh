@@ -232,6 +232,20 @@ case_array_and_merge()
     expect_err 'set KVGRID_PARTS'
 }
 
+# With more parts than cells some hold none: nothing to do there, and nothing missing.
+case_array_with_an_empty_part()
+{
+    local array
+    need_job_key
+    campaign pair.json 'pairs=[["vllm-fa","sglang"]]'
+    array=$(sbatch --parsable --ntasks=1 --array=1-2 "$JOBS/array.sbatch" pair.json) || fail "sbatch --array"
+    submit "--dependency=afterany:$array" "$JOBS/merge.sbatch" pair.json
+    expect_rc 0
+    expect_value pair.cert.json observed.rows 1
+    [ "$(find . -name 'pair.cert.part-?-of-2.json' | wc -l)" -eq 1 ] || fail "not one part"
+    grep -q 'of 2 holds no cell of this campaign: nothing to do' kvgrid-part-*.log || fail "the empty part does not say so"
+}
+
 # A part that is interrupted goes back into the queue like a sweep.
 case_array_requeue()
 {

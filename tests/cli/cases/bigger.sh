@@ -116,6 +116,18 @@ PY
         bench --geometry L=1,T=0,H=2,D=8,e=f16 --pairs 'sglang->vllm-fa' --repeat 1 --format json
 }
 
+# What plan says of the certificate's size is what it comes to, within a tenth.
+case_plan_tells_the_size_of_the_certificate()
+{
+    local said is
+    need_cert
+    kv plan "$PUBLISHED" --format json
+    cp "$OUT" plan.json
+    said=$(value plan.json certificate_bytes)
+    is=$(stat -c %s "$CERT")
+    [ $((said * 10)) -ge $((is * 9)) ] && [ $((said * 10)) -le $((is * 11)) ] || fail "$said bytes are told, the certificate has $is"
+}
+
 # The share of each rank, without simulating.
 case_plan_tells_the_share_of_each_rank()
 {

@@ -146,7 +146,7 @@ case_the_key_and_the_output()
     refused 1 "gone" -- export mine.json --intoto -o s.json --key gone --trust "$PUB"
     refused 1 "public key|secret key|$(basename "$PUB")" -- export mine.json --intoto -o s.json --key "$PUB" --trust "$PUB"
     refused 5 "no/such/dir" -- export mine.json --intoto -o no/such/dir/s.json --key "$KEY" --trust "$PUB"
-    refused 2 "mine\.json" "certificate itself" -- export mine.json --intoto -o ./mine.json --key "$KEY" --trust "$PUB"
+    refused 2 "mine\.json" "is the input mine.json and would destroy it" -- export mine.json --intoto -o ./mine.json --key "$KEY" --trust "$PUB"
     kv export mine.json --intoto -o s.json --key "$KEY" --trust "$PUB"
     expect_rc 0
     [ "$(stat -c %a s.json)" = 644 ] || fail "mode $(stat -c %a s.json)"

@@ -143,6 +143,34 @@ case_baseline()
     expect_no_err
 }
 
+# A weaker way to check must not look like rows that got better.
+case_another_tail_or_other_values_are_redeclared()
+{
+    need_key
+    local change
+    campaign c.json
+    quiet run c.json -o old.json --key "$KEY"
+    for change in 'tail="zero"' 'values="exhaustive"'; do
+        campaign c.json "$change"
+        quiet run c.json -o new.json --key "$KEY" --baseline old.json
+        expect_rc 4
+        expect_one_line "2 rows redeclared, which --accept-redeclared accepts; .*\[redeclared: ${change%%=*}\]"
+        kv diff new.json old.json --accept-redeclared --format json
+        cp "$OUT" diff.json
+        expect_value diff.json redeclared.0.redeclared "[\"${change%%=*}\"]"
+    done
+    campaign c.json 'tail=["stale"]' 'values="payloads"' # as it was, in other words
+    quiet run c.json -o new.json --key "$KEY" --baseline old.json
+    expect_rc 0
+    # several tails stand in params: each with itself
+    campaign c.json 'tail=["stale","zero"]'
+    quiet run c.json -o old.json --key "$KEY"
+    campaign c.json 'tail=["zero","nan","stale"]'
+    quiet run c.json -o new.json --key "$KEY" --baseline old.json
+    expect_rc 0
+    expect_out '4 the same, 0 worse, 0 better, 2 new, 0 gone; 0 redeclared'
+}
+
 # Whatever is wrong with the baseline is said before anything runs.
 case_a_bad_baseline()
 {

@@ -158,6 +158,28 @@ case_an_output_is_no_input()
     done
 }
 
+# Keys, named or found, and the row file of a certificate are inputs too.
+case_an_output_is_no_key_and_no_row_file()
+{
+    need_cert
+    cp "$KEY" own.key
+    cp "$PUB" own.pub
+    cp "$CERT" c.json
+    echo 'rows' >c.json.rows
+    KV_ENV=(KVGRID_KEY=own.key KVGRID_TRUST=own.pub)
+    local out how
+    for out in own.key own.pub c.json c.json.rows; do
+        cp $out before.copy
+        for how in --csv --intoto; do
+            refused 2 "-o $out is the input $out and would destroy it" -- export c.json $how -o $out
+        done
+        expect_same $out before.copy
+        [ $out != c.json.rows ] || continue
+        refused 2 "-o $out is the input $out and would destroy it" -- merge c.json -o $out
+        expect_same $out before.copy
+    done
+}
+
 case_an_option_stands_once()
 {
     need_key
