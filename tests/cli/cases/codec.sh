@@ -212,6 +212,7 @@ case_outliers_that_do_not_fit()
     below "$(figure 'verify k')" 0.1
     refused 2 "--outlier" "half" -- codec store k.f32 y.kvc --geometry $G,e=f32 --stream k --outlier half
     refused 2 "--outlier" -- codec store k.f32 y.kvc --geometry $G,e=f32 --stream k --outlier -1
+    refused 2 "--outlier" "0x10" -- codec store k.f32 y.kvc --geometry $G,e=f32 --stream k --outlier 0x10
     refused 2 "--outlier-budget 0" "none" -- codec store k.f32 y.kvc --geometry $G,e=f32 --stream k --outlier-budget 0
 }
 
