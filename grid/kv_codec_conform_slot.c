@@ -16,6 +16,9 @@ static kv_rc read_config(const kv_conform_case *c, const json_t *slot, kv_codec_
         return KV_FAIL(err, KV_EFORMAT, "%s: outlier_budget_frac is no number from 0 to 1", c->name);
     memset(out, 0, sizeof *out);
     out->params = c->v.params;
+    /* A published slot holds neither of these, and vectors may have such as no store takes. */
+    memcpy(out->params.level, kv_codec_levels(out->params.bits), sizeof(float) << out->params.bits);
+    out->params.threshold = 0;
     out->version = KV_CODEC_SLOT_PUBLISHED;
     out->n = c->v.n;
     out->budget_ppm = (int32_t)lround(fraction * KV_CODEC_PPM);
