@@ -3,7 +3,8 @@
  * $KVGRID_FAULT = KIND@RANK:N: in its N-th cell (from 1) rank RANK
  *   memory, device   cannot run the cell (a FAILED row)
  *   error            meets a fatal error
- *   wrong            grades the cell NOT_EXACT, like a device that computes wrongly
+ *   wrong            grades the cell NOT_EXACT, like a device that computes wrongly (of the codec: other codes than the
+ *                    reference)
  *   kill             is killed
  *   hang             never comes back
  *   stop             is stopped (SIGSTOP) until somebody sends SIGCONT

@@ -28,8 +28,9 @@ static kv_rc act(const char *kind, size_t n, kv_row *row, kv_err *err)
     if (strncmp(kind, "stop", n) == 0) raise(SIGSTOP);
     while (strncmp(kind, "hang", n) == 0) pause();
     if (strncmp(kind, "wrong", n) == 0 && row->ran) {
-        row->observed[KV_OBS_FORWARD] = KV_FALSE;
+        row->observed[KV_OBS_FORWARD] = KV_FALSE; /* of a row of the codec: that its store agrees */
         row->gather_agrees = false;
+        row->codec.digest[0][0][0] ^= 1;
         row->verdict = KV_VERDICT_NOT_EXACT;
     }
     return KV_OK;

@@ -10,6 +10,8 @@
 #include "kernels/codec/kv_codec_kmeans.h"
 #include "kernels/codec/kv_codec_step.h"
 
+#define ROUNDS 32 /* of k-means, where the index does not say */
+
 void kv_conform_tell(kv_conform_case *c, const char *field, const char *what)
 {
     char full[KV_CODEC_CONFORM_TEXT];
@@ -24,6 +26,17 @@ void kv_conform_hold(kv_conform_case *c, const char *field, kv_codec_as as, cons
 {
     char text[KV_CODEC_COMPARE_TEXT];
     if (!kv_codec_compare(as, got, want, n, text)) kv_conform_tell(c, field, text);
+}
+
+void kv_conform_hold_number(kv_conform_case *c, const char *field, int64_t got, const json_t *want)
+{
+    char text[64];
+    if (want == NULL || json_is_null(want) || (json_is_integer(want) && json_integer_value(want) == got)) return;
+    if (json_is_integer(want))
+        snprintf(text, sizeof text, "got %" PRId64 ", want %" JSON_INTEGER_FORMAT, got, json_integer_value(want));
+    else
+        snprintf(text, sizeof text, "got %" PRId64 ", want no whole number", got);
+    kv_conform_tell(c, field, text);
 }
 
 void kv_conform_hold_codes(kv_conform_case *c, const kv_codec_codes *got)
@@ -53,7 +66,12 @@ static kv_rc hold_decoded(kv_conform_case *c, kv_codec_work *w, float *x, kv_err
     kv_codec_params p = c->v.params;
     kv_codec_work *mse = NULL;
     kv_codec_codes codes = {0}, mixed = c->v.want;
+    kv_err why = {0};
     kv_rc rc = KV_OK;
+    if (kv_codec_vector_check_codes(&c->v, &why) != KV_OK) {
+        kv_conform_tell(c, "decoded", why.text); /* no decoder takes them */
+        return KV_OK;
+    }
     c->variant->decode(w, &c->v.want, x);
     kv_conform_hold(c, "decoded", KV_CODEC_AS_F32, x, c->v.decoded, count);
     if (c->v.decoded_res_norm == NULL) return KV_OK;
@@ -70,7 +88,8 @@ out:
     return rc;
 }
 
-/* k-means on the projections again: section 5, bit for bit. */
+/* k-means on the projections again: section 5, bit for bit. Without a word of the index as many centres are asked for as
+ * there are (more would give the same), in at most 32 rounds. */
 static kv_rc hold_refit(kv_conform_case *c, kv_codec_work *w, kv_err *err)
 {
     const json_t *stage1 = json_object_get(c->entry, "stage1");
@@ -78,8 +97,9 @@ static kv_rc hold_refit(kv_conform_case *c, kv_codec_work *w, kv_err *err)
     const int32_t e = c->v.params.d_eff;
     int32_t k_eff = 0;
     kv_rc rc = KV_OK;
-    if (!c->v.fitted || !json_is_integer(asked) || !json_is_integer(most)) return KV_OK;
-    const json_int_t k = json_integer_value(asked), rounds = json_integer_value(most);
+    if (!c->v.fitted) return KV_OK;
+    const json_int_t k = json_is_integer(asked) ? json_integer_value(asked) : c->v.params.k;
+    const json_int_t rounds = json_is_integer(most) ? json_integer_value(most) : ROUNDS;
     if (k < c->v.params.k || k > KV_CODEC_CENTERS_MAX || rounds < 0 || rounds > INT32_MAX)
         return KV_FAIL(err, KV_EFORMAT, "%s: k_requested or kmeans_max_iter is out of range", c->name);
     float *coefficients = kv_alloc((size_t)c->v.n * (size_t)e, sizeof(float));
@@ -132,22 +152,24 @@ out:
     return rc;
 }
 
-/* Whether the file has the sizes that index.json gives it (each where it does). */
-static kv_rc check_entry(const kv_conform_case *c, kv_err *err)
+/* The sizes that index.json gives (each where it does) against those of the file. */
+static void hold_entry(kv_conform_case *c)
 {
     const kv_codec_params *p = &c->v.params;
     const struct {
         const char *key;
         int64_t value;
-    } want[] = {{"n", c->v.n}, {"D", p->dim},     {"d_eff", p->d_eff},
-                {"k", p->k},   {"bits", p->bits}, {"total_outliers", c->v.want.outliers}};
-    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
-        const json_t *said = json_object_get(c->entry, want[i].key);
-        if (said != NULL && (!json_is_integer(said) || json_integer_value(said) != want[i].value))
-            return KV_FAIL(err, KV_EFORMAT, "%s: %s is %" PRId64 " in the file, index.json says otherwise", c->name,
-                           want[i].key, want[i].value);
-    }
-    return KV_OK;
+    } have[] = {{"n", c->v.n},
+                {"D", p->dim},
+                {"d_eff", p->d_eff},
+                {"wht_len", kv_codec_wht_len(p->d_eff)},
+                {"k", p->k},
+                {"bits", p->bits},
+                {"rotation_seed", p->seed},
+                {"packed_bytes_per_row", kv_codec_row_bytes(p)},
+                {"total_outliers", c->v.want.outliers}};
+    for (size_t i = 0; i < sizeof have / sizeof have[0]; i++)
+        kv_conform_hold_number(c, have[i].key, have[i].value, json_object_get(c->entry, have[i].key));
 }
 
 /* Whether a name of an index stays in its folder. */
@@ -156,38 +178,37 @@ static bool is_plain_name(const char *name)
     return name != NULL && *name != '\0' && *name != '.' && strchr(name, '/') == NULL;
 }
 
-kv_rc kv_conform_read(const kv_conform_case *c, const char *index, const json_t *entry, kv_buf *out, kv_err *err)
+kv_rc kv_conform_read(kv_conform_case *c, const char *index, const json_t *entry, kv_buf *out, kv_err *err)
 {
     const char *file = json_string_value(json_object_get(entry, "file"));
     const json_t *said = json_object_get(entry, "sha256");
-    char digest[KV_SHA256_HEX];
+    char digest[KV_SHA256_HEX], text[KV_CODEC_CONFORM_TEXT];
     if (!is_plain_name(file)) return KV_FAIL(err, KV_EFORMAT, "%s: %s names no file of this folder", index, c->name);
     char *path = kv_path_beside(index, file);
     if (path == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a path");
-    kv_rc rc = kv_file_read(path, KV_CONFORM_FILE_LIMIT, out, err);
-    if (rc == KV_OK && said != NULL) {
-        kv_sha256_hex(out->data, out->len, digest);
-        if (!json_is_string(said) || strcmp(json_string_value(said), digest) != 0)
-            rc = KV_FAIL(err, KV_EFORMAT, "%s: sha256 is %s, index.json says %.64s: a damaged or another file", path,
-                         digest, json_is_string(said) ? json_string_value(said) : "something else");
-    }
+    const kv_rc rc = kv_file_read(path, KV_CONFORM_FILE_LIMIT, out, err);
     kv_free(path);
-    return rc;
+    if (rc != KV_OK || said == NULL) return rc;
+    kv_sha256_hex(out->data, out->len, digest);
+    if (json_is_string(said) && strcmp(json_string_value(said), digest) == 0) return KV_OK;
+    snprintf(text, sizeof text, "got %s, want %.64s: a damaged or another file", digest,
+             json_is_string(said) ? json_string_value(said) : "something else");
+    kv_conform_tell(c, "sha256", text);
+    return KV_OK;
 }
 
 static kv_rc run_case(const char *index, kv_conform_case *c, kv_err *err)
 {
     kv_buf file = {0};
     kv_rc rc;
-    c->name = json_string_value(json_object_get(c->entry, "name"));
-    if (c->name == NULL) return KV_FAIL(err, KV_EFORMAT, "%s: a case has no name", index);
+    c->who = "file";
     KV_TRY(rc, out, kv_conform_read(c, index, c->entry, &file, err));
     rc = kv_codec_vector_parse(file.data, (int64_t)file.len, &c->v, err);
     if (rc != KV_OK) {
         kv_err_prefix(err, "%s: case %s", index, c->name);
         goto out;
     }
-    KV_TRY(rc, out, check_entry(c, err));
+    hold_entry(c);
     for (c->variant = kv_codec_variants(); c->variant->name != NULL; c->variant++)
         if (c->variant->runs_here()) {
             c->who = c->variant->name;
@@ -198,6 +219,17 @@ static kv_rc run_case(const char *index, kv_conform_case *c, kv_err *err)
 out:
     kv_buf_free(&file);
     return rc;
+}
+
+static kv_rc check_names(const char *path, const json_t *cases, kv_err *err)
+{
+    const json_t *entry;
+    size_t i;
+    if (!json_is_array(cases) || json_array_size(cases) == 0)
+        return KV_FAIL(err, KV_EFORMAT, "%s: no list of cases", path);
+    json_array_foreach(cases, i, entry) if (!json_is_string(json_object_get(entry, "name"))) return KV_FAIL(
+        err, KV_EFORMAT, "%s: case %zu has no name", path, i);
+    return KV_OK;
 }
 
 static kv_rc read_index(const char *folder, char **path, json_t **out, kv_err *err)
@@ -213,22 +245,44 @@ static kv_rc read_index(const char *folder, char **path, json_t **out, kv_err *e
     *out = json_loadb(text.data, text.len, JSON_REJECT_DUPLICATES, &je);
     if (*out == NULL) {
         rc = KV_FAIL(err, KV_EFORMAT, "%s: line %d: %s", *path, je.line, je.text);
-    } else if (!json_is_array(json_object_get(*out, "cases")) || json_array_size(json_object_get(*out, "cases")) == 0) {
-        rc = KV_FAIL(err, KV_EFORMAT, "%s: no list of cases", *path);
+    } else {
+        rc = check_names(*path, json_object_get(*out, "cases"), err);
     }
 out:
     kv_buf_free(&text);
     return rc;
 }
 
-kv_rc kv_codec_conform(const char *folder, kv_codec_conform_told told,
-                       void (*done)(void *user, const char *name, int64_t differences), void *user,
+/* One case of the index. A file that cannot be used is told and counted; *err keeps the first. */
+static kv_rc take_case(const char *index, kv_conform_case *c, kv_err *err)
+{
+    char text[KV_CODEC_CONFORM_TEXT];
+    kv_err why = {0};
+    c->name = json_string_value(json_object_get(c->entry, "name"));
+    kv_rc rc = run_case(index, c, &why);
+    if (rc == KV_EREAD || rc == KV_EFORMAT) {
+        snprintf(text, sizeof text, "cannot be used: %.400s", why.text);
+        c->told(c->user, c->name, "file", text);
+        c->unusable = true;
+        c->sum->unusable++;
+        if (err->rc == KV_OK) *err = why;
+        rc = KV_OK;
+    } else if (rc != KV_OK) {
+        *err = why;
+    }
+    c->sum->cases++;
+    c->sum->differ += !c->unusable && c->differences > 0;
+    return rc;
+}
+
+kv_rc kv_codec_conform(const char *folder, kv_codec_conform_told told, kv_codec_conform_done done, void *user,
                        kv_codec_conform_sum *out, kv_err *err)
 {
     kv_codec_conform_sum sum = {0};
     char *path = NULL;
     json_t *index = NULL;
     const json_t *entry;
+    kv_err first = {0};
     size_t i;
     kv_rc rc;
     KV_TRY(rc, out, read_index(folder, &path, &index, err));
@@ -236,12 +290,15 @@ kv_rc kv_codec_conform(const char *folder, kv_codec_conform_told told,
     json_array_foreach(json_object_get(index, "cases"), i, entry)
     {
         kv_conform_case c = {.entry = entry, .told = told, .user = user, .sum = &sum};
-        KV_TRY(rc, out, run_case(path, &c, err));
-        sum.cases++;
-        sum.differ += c.differences > 0;
-        if (done != NULL) done(user, c.name, c.differences);
+        rc = take_case(path, &c, &first);
+        if (rc != KV_OK) break;
+        if (done != NULL) done(user, c.name, !c.unusable && c.differences == 0);
     }
-    *out = sum;
+    if (rc == KV_OK) *out = sum;
+    if (first.rc != KV_OK) {
+        rc = first.rc;
+        if (err != NULL) *err = first;
+    }
 out:
     json_decref(index);
     kv_free(path);

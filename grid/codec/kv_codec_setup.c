@@ -91,7 +91,8 @@ static kv_rc apply_outlier(const kv_opts *o, kv_codec_half_config *h, kv_err *er
     } else if (o->outlier != NULL) {
         char *end = NULL;
         const float t = strtof(o->outlier, &end);
-        if (strchr("0123456789.", o->outlier[0]) == NULL || *end != '\0' || !isfinite(t) || t < 0)
+        if (strchr("0123456789.", o->outlier[0]) == NULL || strpbrk(o->outlier, "xX") != NULL || *end != '\0' ||
+            !isfinite(t) || t < 0)
             return KV_FAIL(err, KV_EINVAL, "--outlier \"%s\": must be a number of at least 0, or none", o->outlier);
         p->outliers = true;
         p->threshold = t;

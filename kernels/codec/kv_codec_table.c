@@ -71,6 +71,11 @@ static int64_t first_above(const float *samples, int64_t n, double boundary)
     return lo;
 }
 
+static double mean_of(const double *sums, int64_t from, int64_t to)
+{
+    return (sums[to] - sums[from]) / (double)(to - from);
+}
+
 /* Each level to the mean of its samples (sums[i]: of the first i); the largest move. */
 static double one_round(const float *samples, const double *sums, int64_t n, int32_t count, double *level)
 {
@@ -79,12 +84,41 @@ static double one_round(const float *samples, const double *sums, int64_t n, int
     double next[KV_CODEC_LEVELS_MAX];
     for (int32_t g = 0; g < count; g++) {
         const int64_t to = g + 1 < count ? first_above(samples, n, (level[g] + level[g + 1]) / 2) : n;
-        next[g] = to > from ? (sums[to] - sums[from]) / (double)(to - from) : level[g];
+        next[g] = to > from ? mean_of(sums, from, to) : level[g];
         if (fabs(next[g] - level[g]) > move) move = fabs(next[g] - level[g]);
         from = to;
     }
     memcpy(level, next, (size_t)count * sizeof *level);
     return move;
+}
+
+/* A level that no sample is nearest to takes over half of the samples of the level with the largest error; false where
+ * every level has some. */
+static bool employ_idle(const float *samples, const double *sums, int64_t n, int32_t count, double *level)
+{
+    int64_t cell[KV_CODEC_LEVELS_MAX + 1] = {0};
+    int32_t idle = -1, worst = -1;
+    double most = 0;
+    cell[count] = n;
+    for (int32_t g = 1; g < count; g++) cell[g] = first_above(samples, n, (level[g - 1] + level[g]) / 2);
+    for (int32_t g = 0; g < count; g++)
+        if (cell[g] == cell[g + 1]) idle = g;
+    for (int32_t g = 0; idle >= 0 && g < count; g++) {
+        double error = 0;
+        for (int64_t i = cell[g]; i < cell[g + 1]; i++)
+            error += ((double)samples[i] - level[g]) * ((double)samples[i] - level[g]);
+        if (!(error > most)) continue;
+        most = error;
+        worst = g;
+    }
+    if (worst < 0) return false;
+    const int64_t from = cell[worst], to = cell[worst + 1], middle = first_above(samples, n, mean_of(sums, from, to));
+    if (middle <= from || middle >= to) return false;
+    const double halves[2] = {mean_of(sums, from, middle), mean_of(sums, middle, to)};
+    for (; idle < worst; idle++) level[idle] = level[idle + 1];
+    for (; idle > worst + 1; idle--) level[idle] = level[idle - 1];
+    memcpy(level + (idle > worst ? worst : worst - 1), halves, sizeof halves);
+    return true;
 }
 
 static kv_rc check_samples(const float *samples, int64_t n, int32_t count, kv_err *err)
@@ -112,8 +146,10 @@ kv_rc kv_codec_table_fit(float *samples, int64_t n, int32_t bits, const float *s
     if (sums == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for %" PRId64 " samples", n);
     for (int64_t i = 0; i < n; i++) sums[i + 1] = sums[i] + (double)samples[i];
     for (int32_t g = 0; g < count; g++) level[g] = (double)start[g];
-    for (*rounds = 1; *rounds < KV_CODEC_TABLE_ROUNDS; ++*rounds)
-        if (!(one_round(samples, sums, n, count, level) > 1e-7)) break;
+    for (*rounds = 1; *rounds < KV_CODEC_TABLE_ROUNDS; ++*rounds) {
+        const double move = one_round(samples, sums, n, count, level);
+        if (!employ_idle(samples, sums, n, count, level) && !(move > 1e-7)) break;
+    }
     kv_free(sums);
     for (int32_t g = 0; g < count; g++) levels[g] = (float)level[g];
     for (int32_t g = 1; g < count; g++)

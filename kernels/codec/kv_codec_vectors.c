@@ -146,8 +146,7 @@ static kv_rc read_sections(const file_view *f, kv_codec_vector *out, kv_err *err
     return KV_OK;
 }
 
-/* What a decoder relies on. */
-static kv_rc check_codes(const kv_codec_vector *v, kv_err *err)
+kv_rc kv_codec_vector_check_codes(const kv_codec_vector *v, kv_err *err)
 {
     int64_t total = 0;
     for (int64_t i = 0; i < v->n; i++) {
@@ -176,7 +175,6 @@ kv_rc kv_codec_vector_parse(void *bytes, int64_t size, kv_codec_vector *out, kv_
         return KV_FAIL(err, KV_EFORMAT, "%" PRIu32 " sections do not fit into the file", f.sections);
     KV_TRY(rc, out, read_header(&f, &v, err));
     KV_TRY(rc, out, read_sections(&f, &v, err));
-    KV_TRY(rc, out, check_codes(&v, err));
     *out = v;
 out:
     return rc;

@@ -21,8 +21,11 @@ typedef struct {
 } kv_codec_vector;
 
 /* bytes: 8-byte aligned, kept by the caller as long as *out is used. Hostile bytes are KV_EFORMAT with what is wrong:
- * sizes, sections, seg ids and outlier counts are within range afterwards. */
+ * sizes and sections are within range afterwards, the codes are whatever they are. */
 kv_rc kv_codec_vector_parse(void *bytes, int64_t size, kv_codec_vector *out, kv_err *err) KV_MUST_USE;
+/* Whether the codes can be decoded: seg ids below k, outlier counts that add up to the total. KV_EFORMAT says what does
+ * not. */
+kv_rc kv_codec_vector_check_codes(const kv_codec_vector *v, kv_err *err) KV_MUST_USE;
 
 #ifdef __cplusplus
 }

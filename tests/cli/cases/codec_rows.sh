@@ -134,6 +134,24 @@ case_a_changed_section_is_redeclared()
     expect_out '"codec\.block"'
 }
 
+# Codes that are not the reference's: no grade says so, the check codec_agrees does.
+case_a_store_that_disagrees()
+{
+    need_key
+    campaign wrong.json 'select=["sglang"]' pairs= 'geometries=[{"layers":1,"tokens":40,"kv_heads":1,"head_dim":16,"element":"bf16"}]' \
+        'codec={"recipes":["kv1"],"payloads":["gaussian"],"block":16}' || fail "no campaign"
+    KV_ENV=(KVGRID_FAULT=wrong@0:1)
+    kv run wrong.json -o wrong.cert.json --key "$KEY" --progress none
+    KV_ENV=()
+    [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+    expect_rc 4
+    expect_err 'codec_agrees'
+    grep -q '"name":"codec_agrees","passed":false' wrong.cert.json || fail "the certificate does not say so"
+    kv verify wrong.cert.json --trust "$PUB"
+    expect_rc 3
+    expect_out 'H9_GUARD_FAILED_OPEN'
+}
+
 case_null_is_no_value()
 {
     campaign null.json 'select=["sglang"]' 'pairs=[]' 'codec={"recipes":["kv1"],"payloads":["zeros"],"block":null}' 2>/dev/null ||

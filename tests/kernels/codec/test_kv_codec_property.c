@@ -1,6 +1,6 @@
-/* 2,000 random cases (shape, metric, bits, threshold, table, seed, rule): every variant gives the reference's bits, and
- * with KV1 every row below 1e4 in magnitude decodes to finite values. */
-#include "kernels/codec/kv_codec.h"
+/* 2,000 random cases (shape, metric, bits, threshold, table, seed, rule): every variant gives the reference's bits, a slot
+ * packs, unpacks and packs again to the same bytes, and with KV1 every row below 1e4 in magnitude decodes to finite values. */
+#include "kernels/codec/kv_codec_slot.h"
 
 #include "tests/kernels/codec/kv_test_codec.h"
 
@@ -67,6 +67,38 @@ static void check_codes(int i, const kv_codec_params *p, const kv_codec_codes *c
     if (at != c->outliers) fail_msg("case %d: outlier counts do not add up", i);
 }
 
+/* The codes through a slot: the same skeleton and codes, and the same bytes again. */
+static void check_slot(int i, const kv_codec_params *p, const kv_codec_skeleton *s, const kv_codec_codes *codes)
+{
+    const kv_codec_slot_config c = {.params = *p,
+                                    .version = KV_CODEC_SLOT_KV1,
+                                    .recipe = i % 256,
+                                    .n = codes->n,
+                                    .budget_ppm = p->outliers ? KV_CODEC_PPM : 0,
+                                    .table_tag = kv_codec_table_tag(p->level, p->bits)};
+    kv_codec_slot_layout l;
+    kv_codec_skeleton back = {0};
+    kv_codec_codes again = {0};
+    kv_err err = {0};
+    kvt_ok(kv_codec_slot_sizes(&c, &l, &err), &err);
+    kvt_ok(kv_codec_skeleton_new(p, &back, &err), &err);
+    kvt_ok(kv_codec_codes_new(p, codes->n, false, &again, &err), &err);
+    uint8_t *slot = kvt_take(l.total, 1), *second = kvt_take(l.total, 1);
+    kvt_ok(kv_codec_slot_pack(&c, s, codes, slot, &err), &err);
+    kvt_ok(kv_codec_slot_unpack(&c, slot, l.total, &back, &again, &err), &err);
+    kvt_ok(kv_codec_slot_pack(&c, &back, &again, second, &err), &err);
+    if (kvt_digest_codes(p, &again) != kvt_digest_codes(p, codes)) fail_msg("case %d: a slot gives other codes", i);
+    if (memcmp(back.mean, s->mean, 2 * (size_t)p->dim) != 0 ||
+        memcmp(back.basis, s->basis, 2 * (size_t)(p->dim * p->d_eff)) != 0 ||
+        memcmp(back.centers, s->centers, 2 * (size_t)(p->k * p->d_eff)) != 0)
+        fail_msg("case %d: a slot gives another skeleton", i);
+    if (memcmp(slot, second, (size_t)l.total) != 0) fail_msg("case %d: packed again to other bytes", i);
+    free(second);
+    free(slot);
+    kv_codec_codes_free(&again);
+    kv_codec_skeleton_free(&back);
+}
+
 /* One case; adds to how often each feature was met. */
 static void one_case(int i, uint64_t *seed, int64_t met[4])
 {
@@ -80,6 +112,7 @@ static void one_case(int i, uint64_t *seed, int64_t met[4])
     run want = open_run(&p, &s, n);
     all_of(&kv_codec_variants()[0], &want, x, n);
     check_codes(i, &p, &want.codes);
+    check_slot(i, &p, &s, &want.codes);
     for (int64_t j = 0; p.rule == KV_CODEC_RULE_KV1 && j < n * p.dim; j++)
         if (!isfinite(want.y[j])) fail_msg("case %d: decoded value %" PRId64 " is not finite", i, j);
     for (const kv_codec_variant *v = kv_codec_variants() + 1; v->name != NULL; v++) {

@@ -92,6 +92,30 @@ static void test_exact_optimum(void **state)
     assert_true(fabs(kv_codec_table_error(x, 10, levels, 2) - 0.1) < 1e-12);
 }
 
+/* Where outliers are cut off, the outer levels of the table to start from have nothing left: they are of use elsewhere. */
+static void test_no_level_is_idle(void **state)
+{
+    enum { N = 40000 };
+    kv_err err = {0};
+    (void)state;
+    float *x = kvt_take(N, sizeof *x);
+    uint64_t rnd = 4;
+    for (int i = 0; i < N; i++) x[i] = (float)(kvt_next(&rnd) >> 40) * 0x1p-24F - 0.5F; /* even over [-1/2, 1/2) */
+    for (int32_t bits = 1; bits <= 4; bits++) {
+        float levels[16];
+        int32_t rounds = 0;
+        kvt_ok(kv_codec_table_fit(x, N, bits, kv_codec_levels(bits), levels, &rounds, &err), &err);
+        const double step = 1.0 / (1 << bits);
+        assert_true(kv_codec_table_error(x, N, levels, bits) < 1.05 * step * step / 12);
+    }
+    /* As many values as levels: each has its own. */
+    float y[8] = {3, 1, 2, 100, 101, 102, 103, 99}, want[8] = {1, 2, 3, 99, 100, 101, 102, 103}, levels[8];
+    int32_t rounds;
+    kvt_ok(kv_codec_table_fit(y, 8, 3, kv_codec_levels(3), levels, &rounds, &err), &err);
+    assert_memory_equal(levels, want, sizeof want);
+    free(x);
+}
+
 static void test_refused(void **state)
 {
     float x[] = {1, 1, 1, 2}, levels[4];
@@ -117,6 +141,7 @@ int main(void)
         cmocka_unit_test(test_scaled_rows_are_the_encoders),
         cmocka_unit_test(test_normal_samples),
         cmocka_unit_test(test_exact_optimum),
+        cmocka_unit_test(test_no_level_is_idle),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -110,6 +110,19 @@ static void refused(file *f, int64_t at, uint32_t value, const char *needle)
     put_u32(f, at, before);
 }
 
+/* Such codes can be read and compared, but no decoder takes them. */
+static void not_decodable(file *f, int64_t at, uint32_t value, const char *needle)
+{
+    kv_codec_vector v;
+    kv_err err = {0};
+    uint32_t before;
+    memcpy(&before, f->bytes + at, sizeof before);
+    put_u32(f, at, value);
+    kvt_ok(kv_codec_vector_parse(f->bytes, f->size, &v, &err), &err);
+    kvt_refused(kv_codec_vector_check_codes(&v, &err), KV_EFORMAT, &err, needle, KVT_SAYS(needle));
+    put_u32(f, at, before);
+}
+
 static void parse__names_what_is_wrong(void **state)
 {
     (void)state;
@@ -136,8 +149,8 @@ static void parse__names_what_is_wrong(void **state)
     refused(&f, 68, 2, "section 1: type 2, expected 1");
     refused(&f, 72, 4, "section 1: offset 4");
     refused(&f, 76, 0x7FFFFFFFu, "section 1: offset");
-    refused(&f, (char *)v.want.seg_id - f.bytes, 2, "row 0: seg_id 2");
-    refused(&f, (char *)v.want.outlier_count - f.bytes, 1000, "outlier counts add up to");
+    not_decodable(&f, (char *)v.want.seg_id - f.bytes, 2, "row 0: seg_id 2 of 2 centres");
+    not_decodable(&f, (char *)v.want.outlier_count - f.bytes, 1000, "outlier counts add up to");
     kvt_refused(kv_codec_vector_parse(f.bytes, 63, &v, &err), KV_EFORMAT, &err, "short", KVT_SAYS("not a KKVEC01"));
     free(f.bytes);
 }
@@ -159,7 +172,7 @@ static void parse__survives_random_bytes(void **state)
                                                        : 424)] ^= (char)(1 << kvt_below(&seed, 8));
         kv_codec_vector v;
         kv_err err = {0};
-        if (kv_codec_vector_parse(copy, size, &v, &err) == KV_OK) {
+        if (kv_codec_vector_parse(copy, size, &v, &err) == KV_OK && kv_codec_vector_check_codes(&v, &err) == KV_OK) {
             kv_codec_work *w = NULL;
             float *y = kvt_take(v.n * v.params.dim, sizeof *y);
             parsed++;
@@ -176,12 +189,95 @@ static void parse__survives_random_bytes(void **state)
     free(f.bytes);
 }
 
+/* Findings: how many, and the first of them. */
+typedef struct {
+    int64_t count;
+    char first[256];
+} findings;
+
 static void count(void *user, const char *name, const char *field, const char *what)
 {
-    assert_string_equal(name, "a");
-    assert_non_null(strstr(field, " "));
-    assert_non_null(strstr(what, "want"));
-    ++*(int64_t *)user;
+    findings *f = user;
+    assert_true(strcmp(field, "file") == 0 || strchr(field, ' ') != NULL);
+    if (f->count++ == 0) snprintf(f->first, sizeof f->first, "%s %s %s", name, field, what);
+}
+
+/* The folder's cases: how many differ and cannot be used, what is told first. */
+static void expect(const char *folder, kv_rc want, int64_t differ, int64_t unusable, const char *first)
+{
+    findings f = {0};
+    kv_codec_conform_sum sum = {0};
+    kv_err err = {0};
+    assert_int_equal(kv_codec_conform(folder, count, NULL, &f, &sum, &err), want);
+    assert_int_equal(sum.differ, differ);
+    assert_int_equal(sum.unusable, unusable);
+    if (strstr(f.first, first) == NULL) fail_msg("told \"%s\", not \"%s\"", f.first, first);
+}
+
+static void put_file(const char *folder, const char *name, const file *f)
+{
+    kv_err err = {0};
+    char *path = kvt_path(folder, name);
+    kvt_ok(kv_file_write(path, f->bytes, (size_t)f->size, 0600, KV_FILE_REPLACE, &err), &err);
+    free(path);
+}
+
+/* Each section of the file, one bit of one value: told by its name on every variant. */
+static void conform__holds_every_field(void **state)
+{
+    (void)state;
+    static const struct {
+        int section, bytes; /* of a value */
+        const char *field;
+    } fields[] = {{7, 4, "a reference seg_id at 0: got "},       {8, 2, "a reference t at 0: got "},
+                  {9, 2, "a reference norm at 0: got "},         {10, 1, "a reference residual at 0: got "},
+                  {11, 4, "a reference outlier_count at 0: "},   {12, 2, "a reference outlier_idx at 0: got "},
+                  {13, 2, "a reference outlier_val at 0: got "}, {14, 4, "a reference decoded at 0: got "},
+                  {15, 4, "a reference res_norm at 0: got "}};
+    uint64_t seed = 5;
+    file f = make_file(&seed);
+    char folder[128];
+    kvt_folder(folder);
+    kvt_put(folder, "index.json", "{'cases': [{'name': 'a', 'file': 'a.bin'}]}");
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
+        for (int high = 0; high < 2; high++) { /* the lowest byte; the highest: seg ids and counts beyond any size */
+            uint64_t at;
+            memcpy(&at, f.bytes + 64 + (fields[i].section - 1) * 24 + 8, sizeof at);
+            at += high ? (uint64_t)fields[i].bytes - 1 : 0;
+            f.bytes[at] ^= 1;
+            put_file(folder, "a.bin", &f);
+            expect(folder, KV_OK, 1, 0, fields[i].field);
+            f.bytes[at] ^= 1;
+        }
+    put_file(folder, "a.bin", &f);
+    expect(folder, KV_OK, 0, 0, "");
+    kvt_remove(folder, "a.bin");
+    kvt_remove(folder, "index.json");
+    (void)rmdir(folder);
+    free(f.bytes);
+}
+
+/* A case whose file is damaged or gone hides no other. */
+static void conform__goes_on_behind_a_bad_file(void **state)
+{
+    (void)state;
+    uint64_t seed = 6;
+    file f = make_file(&seed);
+    char folder[128];
+    kvt_folder(folder);
+    kvt_put(folder, "index.json",
+            "{'cases': [{'name': 'gone', 'file': 'gone.bin'}, {'name': 'cut', 'file': 'cut.bin'},"
+            " {'name': 'good', 'file': 'good.bin'}, {'name': 'off', 'file': 'off.bin'}]}");
+    put_file(folder, "good.bin", &f);
+    f.bytes[f.size - 8] ^= 1; /* res_norm of the last row */
+    put_file(folder, "off.bin", &f);
+    f.size = 400;
+    put_file(folder, "cut.bin", &f);
+    expect(folder, KV_EREAD, 1, 2, "gone file cannot be used: ");
+    const char *const names[] = {"cut.bin", "good.bin", "off.bin", "index.json"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) kvt_remove(folder, names[i]);
+    (void)rmdir(folder);
+    free(f.bytes);
 }
 
 /* The command's core on a folder of our own: agrees, then says what differs, then refuses. */
@@ -194,7 +290,7 @@ static void conform__says_what_differs(void **state)
     kv_err err = {0};
     kv_codec_conform_sum sum;
     kv_codec_vector v;
-    int64_t told_count = 0;
+    findings told_here = {0};
     kvt_folder(folder);
     char *path = kvt_path(folder, "a.bin");
     kvt_put(folder, "index.json", "{'cases': [{'name': 'a', 'file': 'a.bin', 'n': 5, 'bits': 2}]}");
@@ -203,17 +299,22 @@ static void conform__says_what_differs(void **state)
         if (round == 1) v.want.t[4] ^= 1;
         if (round == 2) v.want.t[4] ^= 1, ((float *)v.decoded)[7] += 1;
         kvt_ok(kv_file_write(path, f.bytes, (size_t)f.size, 0600, KV_FILE_REPLACE, &err), &err);
-        kvt_ok(kv_codec_conform(folder, count, NULL, &told_count, &sum, &err), &err);
+        kvt_ok(kv_codec_conform(folder, count, NULL, &told_here, &sum, &err), &err);
         assert_int_equal(sum.cases, 1);
         assert_int_equal(sum.differ, round > 0);
-        assert_int_equal(told_count, sum.fields);
-        told_count = 0;
+        assert_int_equal(told_here.count, sum.fields);
+        told_here.count = 0;
         if (round == 2) assert_int_equal(sum.fields, sum.variants);
         if (round == 1) assert_true(sum.fields >= sum.variants); /* t, and the row that t decodes to */
     }
+    free(f.bytes);
+    seed = 5;
+    f = make_file(&seed);
+    put_file(folder, "a.bin", &f);
     kvt_put(folder, "index.json", "{'cases': [{'name': 'a', 'file': 'a.bin', 'n': 6}]}");
-    kvt_refused(kv_codec_conform(folder, count, NULL, &told_count, &sum, &err), KV_EFORMAT, &err, "n",
-                KVT_SAYS("a: n is 5"));
+    expect(folder, KV_OK, 1, 0, "a file n got 5, want 6");
+    kvt_put(folder, "index.json", "{'cases': [{'name': 'a', 'file': 'a.bin', 'bits': '2'}]}");
+    expect(folder, KV_OK, 1, 0, "a file bits got 2, want no whole number");
     char text[256], digest[KV_SHA256_HEX];
     kv_sha256_hex(f.bytes, (size_t)f.size, digest);
     for (int wrong = 0; wrong < 3; wrong++) { /* the file's digest, one digit of it another, no digest at all */
@@ -221,23 +322,20 @@ static void conform__says_what_differs(void **state)
                  wrong < 2 ? "'" : "", wrong < 2 ? digest : "7", wrong < 2 ? "'" : "");
         if (wrong == 1) text[strlen(text) - 6] = text[strlen(text) - 6] == '0' ? '1' : '0';
         kvt_put(folder, "index.json", text);
-        const kv_rc rc = kv_codec_conform(folder, count, NULL, &told_count, &sum, &err);
-        if (wrong == 0)
-            kvt_ok(rc, &err);
-        else
-            kvt_refused(rc, KV_EFORMAT, &err, text, KVT_SAYS("a.bin: sha256 is", digest));
+        snprintf(text, sizeof text, "a file sha256 got %s, want ", digest);
+        expect(folder, KV_OK, wrong > 0, 0, wrong > 0 ? text : "");
     }
     kvt_put(folder, "index.json", "{'cases': [{'name': 'a', 'file': '../a.bin'}]}");
-    kvt_refused(kv_codec_conform(folder, count, NULL, &told_count, &sum, &err), KV_EFORMAT, &err, "path",
+    kvt_refused(kv_codec_conform(folder, count, NULL, &told_here, &sum, &err), KV_EFORMAT, &err, "path",
                 KVT_SAYS("no file"));
     kvt_put(folder, "index.json", "{'cases': []}");
-    kvt_refused(kv_codec_conform(folder, count, NULL, &told_count, &sum, &err), KV_EFORMAT, &err, "none",
+    kvt_refused(kv_codec_conform(folder, count, NULL, &told_here, &sum, &err), KV_EFORMAT, &err, "none",
                 KVT_SAYS("no list"));
     kvt_put(folder, "index.json", "[");
-    kvt_refused(kv_codec_conform(folder, count, NULL, &told_count, &sum, &err), KV_EFORMAT, &err, "json",
+    kvt_refused(kv_codec_conform(folder, count, NULL, &told_here, &sum, &err), KV_EFORMAT, &err, "json",
                 KVT_SAYS("line 1"));
     kvt_remove(folder, "index.json");
-    kvt_refused(kv_codec_conform(folder, count, NULL, &told_count, &sum, &err), KV_EREAD, &err, "gone",
+    kvt_refused(kv_codec_conform(folder, count, NULL, &told_here, &sum, &err), KV_EREAD, &err, "gone",
                 KVT_SAYS("index.json"));
     kvt_remove(folder, "a.bin");
     (void)rmdir(folder);
@@ -248,9 +346,9 @@ static void conform__says_what_differs(void **state)
 int main(void)
 {
     const struct CMUnitTest own[] = {
-        cmocka_unit_test(parse__names_what_is_wrong),
-        cmocka_unit_test(parse__survives_random_bytes),
-        cmocka_unit_test(conform__says_what_differs),
+        cmocka_unit_test(parse__names_what_is_wrong),         cmocka_unit_test(parse__survives_random_bytes),
+        cmocka_unit_test(conform__says_what_differs),         cmocka_unit_test(conform__holds_every_field),
+        cmocka_unit_test(conform__goes_on_behind_a_bad_file),
     };
     const struct CMUnitTest shared[] = {cmocka_unit_test(shared_vectors__agree_bit_for_bit)};
     if (cmocka_run_group_tests(own, NULL, NULL) != 0 || cmocka_run_group_tests(shared, NULL, NULL) != 0) return 1;
