@@ -273,7 +273,7 @@ static void convert_tile(const half_move *m, int64_t s0, int64_t t0, int64_t tok
 }
 
 /* An 8 x 8 block of 16-bit elements turned in registers, where one side's tokens and the other side's lanes lie
- * together; false where they do not. */
+ * together, or copied where tokens do on both sides; false where neither is so. */
 static bool turn_block(const half_move *m, int64_t s0, int64_t t0, int64_t tok, int64_t lane)
 {
     const uint16_t *src = (const uint16_t *)(const void *)m->src + s0 + m->s.token[tok] + m->s.lane[lane];
@@ -286,6 +286,11 @@ static bool turn_block(const half_move *m, int64_t s0, int64_t t0, int64_t tok, 
     }
     if (s_tok == 1 && t_lane == 1 && s_lane != 0 && t_tok != 0) {
         kv_tile_turn_u16(src, s_lane, dst, t_tok);
+        return true;
+    }
+    if (s_tok == 1 && t_tok == 1) { /* tokens lie together on both sides */
+        for (int64_t d = lane; d < lane + KV_TILE; d++)
+            memcpy(dst + m->t.lane[d] - m->t.lane[lane], src + m->s.lane[d] - m->s.lane[lane], KV_TILE * sizeof *dst);
         return true;
     }
     return false;
