@@ -120,7 +120,7 @@ static void check_observations(proof *p, const kv_vf_geometry *g, const kv_vf_bo
     check_observation(p, KV_OBS_FORWARD, maps_known, maps, conversion && b[0].element != g->element);
     check_observation(p, KV_OBS_IDENTICAL, diff_known, diff == 0, false);
     check_observation(p, KV_OBS_DIFF_IS_PADDING, diff_known, diff == stale,
-                      conversion || p->d->cell->check == KV_VF_TP); /* as many may differ elsewhere */
+                      diff > 0 && (conversion || p->d->cell->check == KV_VF_TP)); /* as many may differ elsewhere */
 }
 
 /* Lemmas: known names, sorted, each once; at least one in an exact row. */

@@ -49,10 +49,21 @@ static bool is_device(const char *s)
     return strcmp(s, "cpu") == 0 || strcmp(s, "cuda") == 0 || strcmp(s, "emulated") == 0;
 }
 
+#define TRANSPORTS 3
+static const char *const transport[TRANSPORTS] = {"mpi", "nccl", "emulated"};
+
+static bool is_transport(const char *s)
+{
+    size_t i = 0;
+    while (i < TRANSPORTS && strcmp(s, transport[i]) != 0) i++;
+    return i < TRANSPORTS;
+}
+
 bool kv_vf_formats(kv_vf *v)
 {
     const json_t *subject = json_object_get(v->doc, "subject"), *run = json_object_get(v->doc, "run");
     const json_t *devices = json_object_get(run, "devices"), *started = json_object_get(run, "started");
+    const json_t *transports = json_object_get(run, "transports");
     bool good = true;
     if (subject != NULL && !is_subject_name(kv_vf_string(subject, "name")))
         good = malformed(v, "$.subject.name", "1 to 512 printable ASCII characters", json_object_get(subject, "name"));
@@ -65,6 +76,10 @@ bool kv_vf_formats(kv_vf *v)
         if (!is_device(json_string_value(device)))
             good = malformed(v, kv_vf_at(v, "$.run.devices[%zu].device", i), "cpu, cuda or emulated", device);
     }
+    for (size_t i = 0; i < json_array_size(transports); i++)
+        if (!is_transport(json_string_value(json_array_get(transports, i))))
+            good = malformed(v, kv_vf_at(v, "$.run.transports[%zu]", i), "mpi, nccl or emulated",
+                             json_array_get(transports, i));
     return good;
 }
 
@@ -91,6 +106,61 @@ static void check_ranks(kv_vf *v, const json_t *run)
     }
 }
 
+/* ---- what moved the shards ------------------------------------------------------------------------ */
+
+static size_t ranks_on(const json_t *run, const char *device)
+{
+    const json_t *devices = json_object_get(run, "devices");
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(devices); i++)
+        n += device == NULL || strcmp(kv_vf_string(json_array_get(devices, i), "device"), device) == 0;
+    return n;
+}
+
+/* Which of the names a text begins with, as a set: `end` follows the name. A text that begins with none has a bit of its own. */
+static unsigned named(const json_t *texts, const char *end)
+{
+    unsigned set = 0;
+    for (size_t k = 0; k < json_array_size(texts); k++) {
+        const char *text = json_string_value(json_array_get(texts, k));
+        size_t i = 0;
+        while (i < TRANSPORTS && (strncmp(text, transport[i], strlen(transport[i])) != 0 ||
+                                  strncmp(text + strlen(transport[i]), end, strlen(end)) != 0))
+            i++;
+        set |= 1U << i;
+    }
+    return set;
+}
+
+/* Only where the campaign moves shards, one a run: NCCL between GPUs, MPI between ranks. */
+static void check_transports(kv_vf *v, const json_t *run)
+{
+    const json_t *transports = json_object_get(run, "transports"), *whys = json_object_get(run, "transports_why");
+    const json_t *spec = json_object_get(json_object_get(v->doc, "campaign"), "spec");
+    const bool merged = json_object_get(run, "parts") != NULL;
+    const size_t n = json_array_size(transports);
+    const kv_hcode h10 = KV_H10_COUNTS_DO_NOT_RECOMPUTE;
+    char actual[KV_VF_TEXT];
+    if (n > 0 && json_object_get(spec, "tp") == NULL)
+        kv_vf_fault(v, h10, "$.run.transports", "none where the campaign has no tp", kv_vf_show(transports, actual));
+    for (size_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(transports, i));
+        bool again = i > 0 && !merged;
+        for (size_t k = 0; k < i; k++)
+            again = again || json_equal(json_array_get(transports, k), json_array_get(transports, i));
+        if (again)
+            kv_vf_fault(v, h10, kv_vf_at(v, "$.run.transports[%zu]", i), "one transport of a run, of parts each once",
+                        name);
+        if (strcmp(name, "nccl") == 0 && ranks_on(run, "cuda") < 2)
+            kv_vf_fault(v, h10, kv_vf_at(v, "$.run.transports[%zu]", i), "two ranks whose device is cuda", name);
+        if (strcmp(name, "mpi") == 0 && ranks_on(run, NULL) < 2)
+            kv_vf_fault(v, h10, kv_vf_at(v, "$.run.transports[%zu]", i), "two ranks", name);
+    }
+    if (whys != NULL && named(whys, ": ") != named(transports, ""))
+        kv_vf_fault(v, h10, "$.run.transports_why", "\"TRANSPORT: REASON\" of each of run.transports, and no other",
+                    kv_vf_show(whys, actual));
+}
+
 /* ---- bytes on the wire --------------------------------------------------------------------------- */
 
 /* One entry for each rank, in their order: every rank received what it lacked and no more, and all that was sent was received.
@@ -103,8 +173,9 @@ static void check_wire(kv_vf *v, const json_t *run)
     uint64_t sent = 0, received = 0;
     if (wire == NULL) return;
     snprintf(actual, sizeof actual, "%zu", n);
-    if (json_object_get(run, "parts") != NULL)
-        kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.wire", "no such key where there are parts", actual);
+    if (json_object_get(run, "parts") != NULL || json_array_size(json_object_get(run, "transports")) == 0)
+        kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.wire",
+                    "no such key where there are parts, or no transport", actual);
     else if (n == 0 || n != json_array_size(json_object_get(run, "devices")))
         kv_vf_fault(v, KV_H10_COUNTS_DO_NOT_RECOMPUTE, "$.run.wire", "one entry for each rank", actual);
     for (size_t i = 0; i < n; i++) {
@@ -168,6 +239,7 @@ void kv_vf_run(kv_vf *v)
 {
     const json_t *run = json_object_get(v->doc, "run");
     check_ranks(v, run);
+    check_transports(v, run);
     check_wire(v, run);
     read_failures(v, json_object_get(run, "failures"));
 }

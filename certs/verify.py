@@ -96,6 +96,7 @@ GUARDS = {name: guard for guard, names in {
     "H0_DOCUMENT_UNREADABLE": "mutation_wrong_type_in_a_list mutation_torn_file",
 }.items() for name in names.split()}
 DEVICES = ("cpu", "cuda", "emulated")
+TRANSPORTS = ("mpi", "nccl", "emulated")
 # What a certificate must hold, each name once and no other (H8); kv_cert_names.c has the same.
 REQUIRED = {
     "checks": (
@@ -321,6 +322,9 @@ def format_faults(doc):
     for i, entry in enumerate(run["devices"]):
         if entry["device"] not in DEVICES:
             yield "$.run.devices[%d].device" % i, " or ".join(DEVICES), entry["device"]
+    for i, name in enumerate(run["transports"]):
+        if name not in TRANSPORTS:
+            yield "$.run.transports[%d]" % i, " or ".join(TRANSPORTS), name
 
 
 KINDS = {bool: "b", str: "s", type(None): "z", dict: "o", list: "l"}
@@ -1594,9 +1598,10 @@ class Verifier(CodecRows, TpRows):
                 self.fault(10, "$.run.devices[%d].rank" % i, "each rank once, in order", entry["rank"])
                 break
             following = entry["rank"] + 1
+        self.transports(run)
         wire = run.get("wire", [])
-        if "wire" in run and "parts" in run:
-            self.fault(10, "$.run.wire", "no such key where there are parts", str(len(wire)))
+        if "wire" in run and ("parts" in run or not run["transports"]):
+            self.fault(10, "$.run.wire", "no such key where there are parts, or no transport", str(len(wire)))
         elif "wire" in run and (not wire or len(wire) != len(run["devices"])):
             self.fault(10, "$.run.wire", "one entry for each rank", str(len(wire)))
         for i, entry in enumerate(wire):
@@ -1604,6 +1609,22 @@ class Verifier(CodecRows, TpRows):
             self.want(10, "$.run.wire[%d].received" % i, entry["least"], entry["received"])
         if sum(entry["sent"] - entry["received"] for entry in wire) % 2**64:
             self.fault(10, "$.run.wire", "as many bytes sent as received", "others")
+
+    def transports(self, run):
+        """Only where the campaign moves shards, one a run: NCCL between GPUs, MPI between ranks."""
+        names, needed = run["transports"], {"nccl": ("two ranks whose device is cuda", {"cuda"}), "mpi": ("two ranks", set(DEVICES))}
+        if names and not self.has_tp():
+            self.fault(10, "$.run.transports", "none where the campaign has no tp", names)
+        for i, name in enumerate(names):
+            here, (wanted, devices) = "$.run.transports[%d]" % i, needed.get(name, ("", None))
+            if name in names[:i] or i > 0 and "parts" not in run:
+                self.fault(10, here, "one transport of a run, of parts each once", name)
+            if devices is not None and sum(entry["device"] in devices for entry in run["devices"]) < 2:
+                self.fault(10, here, wanted, name)
+        told = {why.split(": ")[0] if ": " in why else None for why in run.get("transports_why", [])}
+        if "transports_why" in run and told != set(names):
+            self.fault(10, "$.run.transports_why", '"TRANSPORT: REASON" of each of run.transports, and no other',
+                       run["transports_why"])
 
     def checks(self):
         """What the checks come to by rows and controls: a check that says better is worth nothing."""
@@ -2197,7 +2218,8 @@ class Verifier(CodecRows, TpRows):
         converts, stale = a.element != b.element, 0 if tail == "zero" else padding * units
         for o, known, derived, may_be_false in (
                 (FORWARD, maps_known, maps, converts and a.element != g.element),
-                (IDENTICAL, diff_known, diff == 0, False), (DIFF, diff_known, diff == stale, converts or cell.check == "tp")):
+                (IDENTICAL, diff_known, diff == 0, False),
+                (DIFF, diff_known, diff == stale, diff > 0 and (converts or cell.check == "tp"))):
             if seen[o] is None:
                 continue
             if not known and unproven or known and seen[o] != derived and not (may_be_false and seen[o] is False):

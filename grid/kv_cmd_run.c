@@ -100,6 +100,6 @@ int kv_cmd_run(const kv_opts *o, int argc, char **argv)
     code = kv_session_is_root(&s) ? kv_ask_finish(code) : code;
     code = agreed_code(&s, code);
     kv_session_free(&s);
-    kv_mpi_stop(s.m);
+    kv_mpi_stop(s.m, &err);
     return code;
 }

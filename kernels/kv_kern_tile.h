@@ -39,4 +39,18 @@ static inline void kv_tile_turn_u16(const uint16_t *src, int64_t src_row, uint16
 #endif
 }
 
+/* dst[c][r] = src[r][c] for r, c < 2, elements of 8 bytes. Rows are src_row and dst_row bytes apart. */
+static inline void kv_tile_turn_u64(const unsigned char *src, int64_t src_row, unsigned char *dst, int64_t dst_row)
+{
+#ifdef __SSE2__
+    const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)src);
+    const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(src + src_row));
+    _mm_storeu_si128((__m128i *)(void *)dst, _mm_unpacklo_epi64(a, b));
+    _mm_storeu_si128((__m128i *)(void *)(dst + dst_row), _mm_unpackhi_epi64(a, b));
+#else
+    for (int r = 0; r < 2; r++)
+        for (int c = 0; c < 2; c++) memcpy(dst + c * dst_row + 8 * r, src + r * src_row + 8 * c, 8);
+#endif
+}
+
 #endif

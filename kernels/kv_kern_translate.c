@@ -16,6 +16,8 @@
 
 #define TILE_TOKENS 64
 #define TILE_LANES 64
+#define NEAR_LANES 256 /* positions between two lanes */
+#define NEAR_TOKENS 32
 #define RUN_TOKENS 16 /* rows of tokens lie powers of two apart: more of them would push each other out of the cache */
 
 /* Strides of one half of one side, in positions. */
@@ -166,14 +168,45 @@ static void move_run_tokens(const half_move *m, int64_t to, int64_t from, int64_
         for (int64_t t = tile; t < end; t++) move_run(m, to + m->t.token[t], from + m->s.token[t], m->run);
 }
 
+/* Two runs of 8 bytes, of KV_TILE tokens, turned in registers: one side's runs lie together, and the other side's tokens;
+ * false where they do not. */
+static bool turn_runs(const half_move *m, int64_t to, int64_t from, int64_t d, int64_t tok)
+{
+    const int64_t size = m->to_bytes, s_run = m->s.lane[d + m->run] - m->s.lane[d],
+                  t_run = m->t.lane[d + m->run] - m->t.lane[d];
+    const int64_t s_tok = m->s.token_step[tok / KV_TILE], t_tok = m->t.token_step[tok / KV_TILE];
+    const unsigned char *src = m->src + (from + m->s.token[tok]) * size;
+    unsigned char *dst = m->dst + (to + m->t.token[tok]) * size;
+    if (s_run == m->run && t_tok == m->run && s_tok != 0) {
+        for (int i = 0; i < KV_TILE; i += 2)
+            kv_tile_turn_u64(src + i * s_tok * size, s_tok * size, dst + i * t_tok * size, t_run * size);
+        return true;
+    }
+    if (t_run == m->run && s_tok == m->run && t_tok != 0) {
+        for (int i = 0; i < KV_TILE; i += 2)
+            kv_tile_turn_u64(src + i * s_tok * size, s_run * size, dst + i * t_tok * size, t_tok * size);
+        return true;
+    }
+    return false;
+}
+
 /* Short runs of lanes (a vectorised head dimension on one side), tokens inside. */
 static void move_runs(const half_move *m, int64_t s0, int64_t t0)
 {
+    const bool turns = m->from == m->to && m->run * m->to_bytes == 8;
     for (int64_t tile = 0; tile < m->tokens; tile += RUN_TOKENS) {
         const int64_t end = tile + RUN_TOKENS < m->tokens ? tile + RUN_TOKENS : m->tokens;
         for (int64_t h = 0; h < m->heads; h++)
-            for (int64_t d = 0; d < m->lanes; d += m->run)
-                move_run_tokens(m, t0 + h * m->t.head + m->t.lane[d], s0 + h * m->s.head + m->s.lane[d], tile, end);
+            for (int64_t d = 0; d < m->lanes; d += m->run) {
+                const int64_t to = t0 + h * m->t.head + m->t.lane[d], from = s0 + h * m->s.head + m->s.lane[d];
+                int64_t turned = tile;
+                while (turns && d + m->run < m->lanes && turned + KV_TILE <= end && turn_runs(m, to, from, d, turned))
+                    turned += KV_TILE;
+                move_run_tokens(m, to, from, turned, end);
+                if (turned == tile) continue;
+                d += m->run; /* the second one has what was turned */
+                move_run_tokens(m, t0 + h * m->t.head + m->t.lane[d], s0 + h * m->s.head + m->s.lane[d], turned, end);
+            }
     }
 }
 
@@ -240,7 +273,7 @@ static void convert_tile(const half_move *m, int64_t s0, int64_t t0, int64_t tok
 }
 
 /* An 8 x 8 block of 16-bit elements turned in registers, where one side's tokens and the other side's lanes lie
- * together; false where they do not. */
+ * together, or copied where tokens do on both sides; false where neither is so. */
 static bool turn_block(const half_move *m, int64_t s0, int64_t t0, int64_t tok, int64_t lane)
 {
     const uint16_t *src = (const uint16_t *)(const void *)m->src + s0 + m->s.token[tok] + m->s.lane[lane];
@@ -255,15 +288,23 @@ static bool turn_block(const half_move *m, int64_t s0, int64_t t0, int64_t tok, 
         kv_tile_turn_u16(src, s_lane, dst, t_tok);
         return true;
     }
+    if (s_tok == 1 && t_tok == 1) { /* tokens lie together on both sides */
+        for (int64_t d = lane; d < lane + KV_TILE; d++)
+            memcpy(dst + m->t.lane[d] - m->t.lane[lane], src + m->s.lane[d] - m->s.lane[lane], KV_TILE * sizeof *dst);
+        return true;
+    }
     return false;
 }
 
-/* A tile of 16-bit elements in blocks of 8 x 8; what does not fit a block goes element by element. */
+/* A tile of 16-bit elements in blocks of 8 x 8; what does not fit a block goes element by element. Lanes of a destination
+ * that lie far apart fall into few sets of the cache: each is then written to its end first. */
 static void move_blocks(const half_move *m, int64_t s0, int64_t t0, int64_t tok0, int64_t tok1, int64_t lane0,
-                        int64_t lane1, bool along_tokens)
+                        int64_t lane1, bool along_tokens, bool far)
 {
-    for (int64_t lane = lane0; lane < lane1; lane += KV_TILE)
-        for (int64_t tok = tok0; tok < tok1; tok += KV_TILE) {
+    const int64_t tokens = (tok1 - tok0 + KV_TILE - 1) / KV_TILE, lanes = (lane1 - lane0 + KV_TILE - 1) / KV_TILE;
+    for (int64_t a = 0; a < (far ? lanes : tokens); a++)
+        for (int64_t b = 0; b < (far ? tokens : lanes); b++) {
+            const int64_t tok = tok0 + (far ? b : a) * KV_TILE, lane = lane0 + (far ? a : b) * KV_TILE;
             const int64_t tok_end = tok + KV_TILE < tok1 ? tok + KV_TILE : tok1;
             const int64_t lane_end = lane + KV_TILE < lane1 ? lane + KV_TILE : lane1;
             if (tok_end - tok == KV_TILE && lane_end - lane == KV_TILE && turn_block(m, s0, t0, tok, lane)) continue;
@@ -275,8 +316,10 @@ static void move_blocks(const half_move *m, int64_t s0, int64_t t0, int64_t tok0
 static void move_tiles(const half_move *m, int64_t s0, int64_t t0)
 {
     const bool along_tokens = m->tokens > 1 && m->t.token[1] - m->t.token[0] == 1;
-    for (int64_t tok = 0; tok < m->tokens; tok += TILE_TOKENS) {
-        const int64_t tok1 = tok + TILE_TOKENS < m->tokens ? tok + TILE_TOKENS : m->tokens;
+    const bool far = along_tokens && m->lanes > 1 && m->t.lane[1] - m->t.lane[0] > NEAR_LANES;
+    const int64_t tile = far ? TILE_TOKENS : NEAR_TOKENS;
+    for (int64_t tok = 0; tok < m->tokens; tok += tile) {
+        const int64_t tok1 = tok + tile < m->tokens ? tok + tile : m->tokens;
         for (int64_t h = 0; h < m->heads; h++)
             for (int64_t lane = 0; lane < m->lanes; lane += TILE_LANES) {
                 const int64_t lane1 = lane + TILE_LANES < m->lanes ? lane + TILE_LANES : m->lanes;
@@ -286,7 +329,7 @@ static void move_tiles(const half_move *m, int64_t s0, int64_t t0)
                 else if (m->to_bytes == 1)
                     move_tile_uint8_t(m, s, t, tok, tok1, lane, lane1, along_tokens);
                 else if (m->to_bytes == 2)
-                    move_blocks(m, s, t, tok, tok1, lane, lane1, along_tokens);
+                    move_blocks(m, s, t, tok, tok1, lane, lane1, along_tokens, far);
                 else
                     move_tile_uint32_t(m, s, t, tok, tok1, lane, lane1, along_tokens);
             }

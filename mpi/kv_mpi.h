@@ -40,10 +40,12 @@ kv_rc kv_mpi_start(double timeout_s, kv_mpi **out, kv_err *err) KV_MUST_USE;
 /* Ends MPI and frees m (NULL is fine). Collective: every rank must come here, whatever its rc,
  * after all its output is written: mpirun ends the other ranks when one exits with non-zero.
  * On a broken handle it does not return: it calls MPI_Abort (rank 0 at once, the others after
- * they gave rank 0 timeout_s, at most 30 s, to save its state). */
-void kv_mpi_stop(kv_mpi *m);
-/* This rank cannot go on with the others (a group of them is broken): the handle is broken, as after KV_ETIME. */
-void kv_mpi_give_up(kv_mpi *m);
+ * they gave rank 0 timeout_s, at most 30 s, to save its state). why (may be NULL) is what this rank met;
+ * ranks other than 0 say it then, for rank 0, whose caller says its own, may be the one that is lost. */
+void kv_mpi_stop(kv_mpi *m, const kv_err *why);
+/* This rank cannot go on with the others (a group of them is broken): the handle is broken, as after KV_ETIME. Where rank 0
+ * itself is known to be lost, kv_mpi_stop gives it no time. */
+void kv_mpi_give_up(kv_mpi *m, bool rank_0_lost);
 /* One line with rank and host on stderr, then MPI_Abort. m may be NULL (before or in start). */
 KV_MPI_NORETURN void kv_mpi_abort(const kv_mpi *m, const char *fmt, ...) KV_PRINTF(2, 3);
 

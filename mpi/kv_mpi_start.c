@@ -173,11 +173,13 @@ static void give_rank_0_time(const kv_mpi *m)
     while (kv_mpi_now_ns() - begin < limit) nanosleep(&t, NULL);
 }
 
-void kv_mpi_stop(kv_mpi *m)
+void kv_mpi_stop(kv_mpi *m, const kv_err *why)
 {
+    const bool tell = m != NULL && m->rank != 0 && why != NULL && why->text[0] != '\0';
     if (m == NULL) return;
     if (m->health == KV_MPI_BROKEN_WAIT) give_rank_0_time(m);
-    if (m->health != KV_MPI_WELL) kv_mpi_abort(m, "a rank was lost: the job ends here");
+    if (m->health != KV_MPI_WELL)
+        kv_mpi_abort(m, "a rank was lost: the job ends here%s%s", tell ? ": " : "", tell ? why->text : "");
     if (m->size > 1) { /* MPI_Finalize waits for all without a limit; this does not */
         MPI_Request req;
         kv_err err = {0};

@@ -46,9 +46,9 @@ kv_rc kv_mpi_usable(const kv_mpi *m, kv_err *err)
     return KV_FAIL(err, KV_EMPI, "a rank was lost before: the ranks can no longer talk");
 }
 
-void kv_mpi_give_up(kv_mpi *m)
+void kv_mpi_give_up(kv_mpi *m, bool rank_0_lost)
 {
-    m->health = m->rank == 0 ? KV_MPI_BROKEN : KV_MPI_BROKEN_WAIT;
+    m->health = m->rank == 0 || rank_0_lost ? KV_MPI_BROKEN : KV_MPI_BROKEN_WAIT;
 }
 
 kv_rc kv_mpi_wait(kv_mpi *m, MPI_Request *req, const char *what, kv_err *err)
@@ -62,7 +62,7 @@ kv_rc kv_mpi_wait(kv_mpi *m, MPI_Request *req, const char *what, kv_err *err)
         if (kv_mpi_now_ns() - begin > limit) break;
         kv_mpi_backoff_wait(&backoff);
     }
-    kv_mpi_give_up(m);
+    kv_mpi_give_up(m, false);
     return KV_FAIL(err, KV_ETIME, "rank %d on %s waited %g s for the other ranks (%s): one of them hangs or is gone",
                    m->rank, m->hosts[m->rank], m->timeout_s, what);
 }

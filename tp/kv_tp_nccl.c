@@ -103,6 +103,7 @@ static kv_rc give_up(over_nccl *t, kv_rc rc, kv_err *why, kv_err *err)
     t->comm = NULL;
     t->base.broken = true;
     kv_tp_name_the_silent(t->control, rc, why->text, sizeof why->text);
+    memcpy(t->base.silent, t->control->silent, sizeof t->base.silent);
     return KV_FAIL(err, rc, "%s", why->text);
 }
 

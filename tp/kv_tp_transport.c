@@ -171,8 +171,9 @@ void kv_tp_name_the_silent(kv_tp_transport *t, kv_rc rc, char *text, size_t room
         for (int32_t r = 0; r < t->size; r++) missing += !heard[r];
     }
     const char *before = "; no sign of life from rank ";
-    for (int32_t r = 0; r < t->size && used + 48 < room; r++) {
-        if (heard[r]) continue;
+    for (int32_t r = 0; r < t->size; r++) {
+        t->silent[r] = !heard[r];
+        if (heard[r] || used + 48 >= room) continue;
         used += (size_t)snprintf(text + used, room - used, "%s%" PRId32, before, t->world[r]);
         before = ", ";
     }

@@ -78,6 +78,7 @@ struct kv_tp_transport {
     double timeout_s;
     bool broken, lost_buffers;
     bool timed_out;                     /* some rank gave up because it waited in vain */
+    bool silent[KV_TP_RANKS_MAX];       /* ranks of the group that gave no sign of life when this one gave up */
     int32_t failed_rank;                /* of the world: the rank whose failure all agreed on last, */
     kv_rc failed_rc;                    /* and what it met there; KV_OK: there was none */
     int64_t sent_bytes, received_bytes; /* of exchange() alone */

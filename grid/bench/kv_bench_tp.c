@@ -97,7 +97,7 @@ static kv_rc work(bench *w, kv_err *err)
     kv_rc rc = open_group(w, &t, why, err);
     if (rc == KV_OK) rc = measure(w, t, err);
     if (rc != KV_OK) {
-        kv_mpi_give_up(w->m); /* the other ranks wait for the end of a group that has none */
+        kv_mpi_give_up(w->m, t != NULL && t->silent[0]); /* the other ranks wait for the end of a group that has none */
         return rc;
     }
     if (!root || w->pairs.measured == 0) return rc;

@@ -287,6 +287,6 @@ int kv_cmd_bench(const kv_opts *o, int argc, char **argv)
     rc = o->tp ? kv_bench_tp(o, m, &err) : o->codec ? bench_codec(o, m, &err) : bench(o, m, &err);
     int code = kv_exit_of(rc);
     if (kv_mpi_rank(m) == 0) code = rc == KV_OK ? kv_ask_finish(code) : kv_ask_fail(&err);
-    kv_mpi_stop(m);
+    kv_mpi_stop(m, &err);
     return code;
 }

@@ -178,16 +178,26 @@ static kv_rc take(kv_session *s, kv_row *row, kv_err *err)
     return rc;
 }
 
+/* The group is broken, and so is the world. */
+static kv_rc give_up(kv_session *s, const kv_tp_transport *t, kv_rc rc)
+{
+    bool root_silent = false;
+    for (int32_t r = 0; t != NULL && r < t->size; r++) root_silent = root_silent || (t->silent[r] && t->world[r] == 0);
+    kv_mpi_give_up(s->m, root_silent);
+    return rc;
+}
+
 kv_rc kv_session_group_run(kv_session *s, int64_t cell, int32_t ranks, bool again, kv_row *row, kv_err *err)
 {
     kv_tp_transport *t = NULL;
     kv_rc rc = transport_of(s, ranks, again, &t, err);
     if (rc != KV_OK) {
         kv_tp_abort(t, rc, err != NULL ? err->text : "");
-        return rc;
+        return give_up(s, t, rc);
     }
     rc = kv_shard_cell_group(&s->runner, &s->c, cell, t, row, err);
-    return rc == KV_OK ? kv_fault_cell(kv_mpi_rank(s->m), row, err) : rc;
+    if (rc == KV_OK) rc = kv_fault_cell(kv_mpi_rank(s->m), row, err);
+    return rc == KV_OK ? rc : give_up(s, t, rc);
 }
 
 static void tell(kv_session *s, int64_t i)
@@ -229,10 +239,7 @@ static kv_rc one_cell(kv_session *s, int64_t i, int32_t ranks, kv_rc *kept, kv_e
     kv_session_now_cell(s, s->group[i]);
     memset(&row, 0, sizeof row);
     rc = kv_session_group_run(s, s->group[i], ranks, false, &row, err);
-    if (rc != KV_OK) {
-        kv_mpi_give_up(s->m);
-        return rc;
-    }
+    if (rc != KV_OK) return rc;
     if (kv_session_is_root(s)) *kept = take(s, &row, err);
     return KV_OK;
 }

@@ -39,10 +39,7 @@ kv_rc kv_session_shards_again(kv_session *s, int64_t cell, kv_row *row, kv_err *
     memset(&mine, 0, sizeof mine);
     if (kv_session_group_has(s, (int32_t)ranks, true))
         rc = kv_session_group_run(s, cell, (int32_t)ranks, true, &mine, err);
-    if (rc != KV_OK) {
-        kv_mpi_give_up(s->m);
-        return rc;
-    }
+    if (rc != KV_OK) return rc;
     rc = bring(s, &mine, kv_session_group_first(s, (int32_t)ranks, true), row, err);
 out:
     return rc;

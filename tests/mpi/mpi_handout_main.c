@@ -221,6 +221,6 @@ int main(int argc, char **argv)
         return 5;
     }
     rc = play(&s, &err);
-    kv_mpi_stop(s.m);
+    kv_mpi_stop(s.m, &err);
     return exit_code(rc);
 }
