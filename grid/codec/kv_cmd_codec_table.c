@@ -4,7 +4,7 @@
 #include "grid/cli/kv_ask.h"
 #include "grid/codec/kv_cmd_codec.h"
 #include "grid/codec/kv_codec_report.h"
-#include "grid/codec/kv_codec_table.h"
+#include "grid/codec/kv_codec_summary.h"
 #include "grid/cli/kv_exit.h"
 
 static const kv_command command = {
@@ -22,8 +22,8 @@ static kv_rc table(const kv_opts *o, kv_err *err)
     kv_reader r = {0};
     json_t *t = NULL;
     kv_rc rc = kv_reader_open(o->positional[0], &r, err);
-    if (rc == KV_OK) rc = kv_codec_table_new(&r, &t, err);
-    if (rc == KV_OK) rc = o->json ? kv_ask_print_json(t, err) : kv_codec_table_print(t, err);
+    if (rc == KV_OK) rc = kv_codec_summary_new(&r, &t, err);
+    if (rc == KV_OK) rc = o->json ? kv_ask_print_json(t, err) : kv_codec_summary_print(t, err);
     json_decref(t);
     kv_reader_close(&r);
     return rc;

@@ -1,4 +1,4 @@
-#include "grid/codec/kv_codec_table.h"
+#include "grid/codec/kv_codec_summary.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -93,6 +93,13 @@ static json_t *entry_of(json_t *list, const char *geometry, const char *recipe, 
 static const char *const summed[] = {"ppl_change_ppm", "kl_nano", "top1_ppm", "k_error_ppm", "v_error_ppm"};
 #define N_SUMMED (sizeof summed / sizeof *summed)
 
+/* Whether a row has the number: a score that is not finite is null, an error -1. */
+static bool measured(const json_t *proof, const char *key)
+{
+    const bool is_error = strcmp(key, "k_error_ppm") == 0 || strcmp(key, "v_error_ppm") == 0;
+    return json_is_integer(json_object_get(proof, key)) && !(is_error && number(proof, key) < 0);
+}
+
 /* REJECT is worse than MARGINAL, and that than ACCEPT: the order of their names from the end, but for the first. */
 static int worse(const char *accept)
 {
@@ -106,8 +113,11 @@ static kv_rc add_study(const kv_reader *r, const json_t *row, json_t *list, kv_e
     kv_geometry_print(&r->geometries[number(row, "geometry")], geometry);
     json_t *e = entry_of(list, geometry, text(row, "dst"), text(json_object_get(row, "params"), "cell"));
     if (e == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a table");
-    for (size_t i = 0; i < N_SUMMED; i++)
-        json_object_set_new(e, summed[i], json_integer(number(e, summed[i]) + number(proof, summed[i])));
+    for (size_t i = 0; i < N_SUMMED; i++) {
+        const bool both = json_is_integer(json_object_get(e, summed[i])) && measured(proof, summed[i]);
+        json_object_set_new(e, summed[i],
+                            both ? json_integer(number(e, summed[i]) + number(proof, summed[i])) : json_null());
+    }
     json_object_set_new(e, "seeds", json_integer(number(e, "seeds") + 1));
     if (worse(text(proof, "accept")) > worse(text(e, "accept")))
         json_object_set(e, "accept", json_object_get(proof, "accept"));
@@ -130,15 +140,18 @@ static void finish_study(json_t *list)
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *e = json_array_get(list, i);
         for (size_t k = 0; k < N_SUMMED; k++)
-            json_object_set_new(e, summed[k], json_integer(number(e, summed[k]) / number(e, "seeds")));
+            if (json_is_integer(json_object_get(e, summed[k])))
+                json_object_set_new(e, summed[k], json_integer(number(e, summed[k]) / number(e, "seeds")));
     }
     for (size_t i = 0; i < json_array_size(list); i++) {
         json_t *e = json_array_get(list, i);
         const json_t *k = find(list, e, "k"), *v = find(list, e, "v");
         if (strcmp(text(e, "cell"), "kv") != 0 || k == NULL || v == NULL) continue;
         for (int s = 0; s < 2; s++) {
+            const bool known = measured(e, summed[s]) && measured(k, summed[s]) && measured(v, summed[s]);
             const int64_t gap = number(e, summed[s]) - number(k, summed[s]) - number(v, summed[s]);
-            json_object_set_new(e, s == 0 ? "gap_to_k_plus_v_ppl_ppm" : "gap_to_k_plus_v_kl_nano", json_integer(gap));
+            json_object_set_new(e, s == 0 ? "gap_to_k_plus_v_ppl_ppm" : "gap_to_k_plus_v_kl_nano",
+                                known ? json_integer(gap) : json_null());
         }
     }
 }
@@ -150,7 +163,7 @@ static bool ran(const kv_view *v)
     return v->verdict == KV_VERDICT_NOT_EXACT;
 }
 
-kv_rc kv_codec_table_new(kv_reader *r, json_t **out, kv_err *err)
+kv_rc kv_codec_summary_new(kv_reader *r, json_t **out, kv_err *err)
 {
     json_t *codec = json_array(), *study = json_array();
     const json_t *row = NULL;
@@ -177,13 +190,19 @@ kv_rc kv_codec_table_new(kv_reader *r, json_t **out, kv_err *err)
 
 /* ---- for people ----------------------------------------------------------------------------- */
 
-/* Parts per million as a number with three decimals of `per` (1e6: as it is; 1e4: in percent); "-" for none. */
-static const char *ppm(const json_t *o, const char *key, double per, char out[24])
+/* A number in units of 1 / per, "-" for none. */
+static const char *shown(const json_t *o, const char *key, double per, int decimals, bool sign, char out[24])
 {
     const json_t *v = json_object_get(o, key);
     if (!json_is_integer(v)) return "-";
-    snprintf(out, 24, "%.*f", per < 1e6 ? 2 : 4, (double)json_integer_value(v) / per);
+    snprintf(out, 24, sign ? "%+.*f" : "%.*f", decimals, (double)json_integer_value(v) / per);
     return out;
+}
+
+/* Parts per million, as they are (1e6) or in percent (1e4). */
+static const char *ppm(const json_t *o, const char *key, double per, char out[24])
+{
+    return shown(o, key, per, per < 1e6 ? 2 : 4, false, out);
 }
 
 static void print_codec(const json_t *list)
@@ -214,7 +233,7 @@ static void print_codec(const json_t *list)
 
 static void print_study(const json_t *list)
 {
-    char a[24], b[24], c[24], d[24], last[KV_GEOMETRY_TEXT + 64] = "", now[KV_GEOMETRY_TEXT + 64];
+    char a[24], b[24], c[24], d[24], f[24], last[KV_GEOMETRY_TEXT + 64] = "", now[KV_GEOMETRY_TEXT + 64];
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *e = json_array_get(list, i);
         snprintf(now, sizeof now, "%s, %s", text(e, "geometry"), text(e, "recipe"));
@@ -225,16 +244,16 @@ static void print_study(const json_t *list)
             printf("%-18s %14s %12s %8s %9s %9s  %s\n", "cell", "perplexity %", "KL (nat)", "top-1 %", "K error",
                    "V error", "verdict");
         }
-        printf("%-18s %+14.3f %12.6f %8s %9s %9s  %s\n", text(e, "cell"), (double)number(e, "ppl_change_ppm") / 1e4,
-               (double)number(e, "kl_nano") / 1e9, ppm(e, "top1_ppm", 1e4, b), ppm(e, "k_error_ppm", 1e6, c),
-               ppm(e, "v_error_ppm", 1e6, d), text(e, "accept"));
+        printf("%-18s %14s %12s %8s %9s %9s  %s\n", text(e, "cell"), shown(e, "ppl_change_ppm", 1e4, 3, true, a),
+               shown(e, "kl_nano", 1e9, 6, false, b), ppm(e, "top1_ppm", 1e4, c), ppm(e, "k_error_ppm", 1e6, d),
+               ppm(e, "v_error_ppm", 1e6, f), text(e, "accept"));
         if (json_object_get(e, "gap_to_k_plus_v_ppl_ppm") != NULL)
-            printf("%-18s %14s %12.6f\n", "  kv - (k + v)", ppm(e, "gap_to_k_plus_v_ppl_ppm", 1e4, a),
-                   (double)number(e, "gap_to_k_plus_v_kl_nano") / 1e9);
+            printf("%-18s %14s %12s\n", "  kv - (k + v)", ppm(e, "gap_to_k_plus_v_ppl_ppm", 1e4, a),
+                   shown(e, "gap_to_k_plus_v_kl_nano", 1e9, 6, false, b));
     }
 }
 
-kv_rc kv_codec_table_print(const json_t *table, kv_err *err)
+kv_rc kv_codec_summary_print(const json_t *table, kv_err *err)
 {
     print_codec(json_object_get(table, "codec"));
     print_study(json_object_get(table, "attribution"));
