@@ -125,6 +125,23 @@ body() { "$KV_PYTHON" "$KV_ROOT/tests/cli/doc.py" body "$1" || fail "$1 has no b
 # campaign FILE [KEY=JSON | KEY=]...: a small valid campaign with keys set, or left out where nothing follows "=".
 campaign() { "$KV_PYTHON" "$KV_ROOT/tests/cli/doc.py" campaign "$KV_ROOT/layouts/published" "$@" || fail "campaign"; }
 
+need_faults() { grep -aq KVGRID_FAULT "$KVGRID" || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"; }
+# planted FAULT PREPARE COMMAND...: until the fault is met, as a rank may be given too few cells where others are quicker.
+planted()
+{
+    local fault=$1 prepare=$2 i
+    shift 2
+    need_faults
+    for ((i = 0; i < 50; i++)); do
+        "$prepare"
+        KV_ENV=("KVGRID_FAULT=$fault")
+        "$@"
+        KV_ENV=()
+        [ "$rc" -eq 0 ] || return 0
+    done
+    fail "$fault: never met"
+}
+
 # stopped PID: the process stopped itself (KVGRID_FAULT=stop@RANK:N). waits_for_it PID SIGNAL: that signal lies there until it goes on.
 # What is sent to it meanwhile meets it at that place, however fast or slow the machine is.
 stopped() { [[ $(sed -n 's/^State:[^A-Z]*\(.\).*/\1/p' "/proc/$1/status" 2>/dev/null) == [Tt] ]]; }

@@ -53,6 +53,7 @@ unset KVGRID_KEY KVGRID_TRUST KVGRID_LAYOUTS XDG_CONFIG_HOME SLURM_NTASKS SLURM_
 export LC_ALL=C HOME=$KV_WORK/shared/home
 mkdir -p "$HOME"
 
+[ ${#cases[@]} -gt 0 ] || { echo "tests/cli/run.sh: no case is called $only"; exit 1; }
 printf '%s\0' "${cases[@]}" | xargs -0 -n 1 -P "$jobs" bash "$here/one.sh"
 
 passed=0 failed=0 skipped=0

@@ -143,7 +143,7 @@ case_a_store_that_disagrees()
     KV_ENV=(KVGRID_FAULT=wrong@0:1)
     kv run wrong.json -o wrong.cert.json --key "$KEY" --progress none
     KV_ENV=()
-    [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+    [ "$rc" -ne 0 ] || need_faults
     expect_rc 4
     expect_err 'codec_agrees'
     grep -q '"name":"codec_agrees","passed":false' wrong.cert.json || fail "the certificate does not say so"
@@ -224,7 +224,8 @@ case_interrupted_and_gone_on()
     until stopped "$pid"; do
         if ! kill -0 "$pid" 2>/dev/null; then
             wait "$pid" || fail "the run ended with $?"
-            skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+            need_faults
+            fail "the run ended by itself"
         fi
         sleep 0.01
     done

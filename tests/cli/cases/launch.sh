@@ -82,7 +82,7 @@ case_a_rank_with_another_driver()
     kv_mpi 3 run c.json -o out.json --key "$KEY" --progress none
     KV_ENV=()
     expect_rc 0
-    [ "$(value out.json run.differences)" != '[]' ] || skip "this build does not take \$KVGRID_FAULT_FACT (KV_FAULTS is off)"
+    [ "$(value out.json run.differences)" != '[]' ] || need_faults
     expect_one_line 'warning: the ranks differ in driver: "[^"]*" in ranks 0, 2 \([^ ]+\), "470\.57" in rank 1 \([^ ]+\); .*run\.differences'
     expect_value out.json run.differences.0.what driver
     expect_value out.json run.differences.0.values.0.ranks '[0, 2]'
@@ -105,7 +105,7 @@ case_parts_of_another_build()
     KV_ENV=()
     kv run c.json --part 2/2 -o p2.json --key "$KEY" --progress none
     expect_rc 0
-    [ "$(value p1.json run.versions.source)" = old ] || skip "this build does not take \$KVGRID_FAULT_FACT (KV_FAULTS is off)"
+    [ "$(value p1.json run.versions.source)" = old ] || need_faults
     kv merge p1.json p2.json -o both.json --key "$KEY" --trust "$PUB"
     expect_rc 0
     expect_one_line 'warning: the parts differ in source: "old" in part 1/2, "[^"]+" in part 2/2; '

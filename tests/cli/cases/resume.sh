@@ -21,6 +21,8 @@ need_state()
 }
 # Some rows fewer, as if the run had been killed.
 cut_state() { head -n 100 "$KV_WORK/shared/resume.state/journal" >st/journal; }
+cut_again() { rm -f c.cert.json && mkdir -p st && cut_state; }
+begin_anew() { rm -rf c.cert.json st; }
 begin() { exec "$KVGRID" run c.json -o c.cert.json --key "$KEY" --state st --progress none "$@" >"$OUT" 2>"$ERR" </dev/null; }
 again() { kv run c.json -o c.cert.json --key "$KEY" --state st "$@"; }
 expect_whole()
@@ -50,7 +52,7 @@ sum_line() { "$KV_PYTHON" -c 'import hashlib, sys; t = sys.argv[1]; print(hashli
 until_stopped()
 {
     until stopped "$1"; do
-        kill -0 "$1" 2>/dev/null || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        kill -0 "$1" 2>/dev/null || { need_faults; fail "the run ended by itself"; }
         sleep 0.01
     done
 }
@@ -86,7 +88,7 @@ case_d13_c_failed_runs_again()
         KV_ENV=("KVGRID_FAULT=$kind@0:5")
         again --progress none
         KV_ENV=()
-        [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        [ "$rc" -ne 0 ] || need_faults
         expect_rc 5
         expect_one_line '1 rows FAILED; the first is [^ ]+->[^ ]+: planted: '
         expect_value c.cert.json run.failures.0.error_class $kind
@@ -187,7 +189,7 @@ case_a_second_signal_stops_at_once()
     until [ "$(wc -l <st/journal)" -ge 108 ]; do sleep 0.01; done
     kill -TERM "$pid"
     sleep 0.3
-    kill -0 "$pid" 2>/dev/null || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+    kill -0 "$pid" 2>/dev/null || { need_faults; fail "the run ended by itself"; }
     kill -TERM "$pid"
     wait "$pid" 2>/dev/null
     rc=$?
@@ -239,7 +241,7 @@ case_signals_under_mpirun()
     pid=$!
     victim=
     until [ -n "$victim" ]; do
-        kill -0 "$pid" 2>/dev/null || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        kill -0 "$pid" 2>/dev/null || { need_faults; fail "the run ended by itself"; }
         for p in $(pgrep -P "$pid"); do if stopped "$p"; then victim=$p; fi; done
         sleep 0.02
     done
@@ -258,11 +260,7 @@ case_signals_under_mpirun()
 case_a_killed_rank_leaves_the_journal()
 {
     need_state
-    cut_state
-    KV_ENV=(KVGRID_FAULT=kill@1:4)
-    kv_mpi 3 run c.json -o c.cert.json --key "$KEY" --state st --progress none --timeout 60
-    KV_ENV=()
-    [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+    planted kill@1:4 cut_again kv_mpi 3 run c.json -o c.cert.json --key "$KEY" --state st --progress none --timeout 60
     expect_no_file c.cert.json
     expect_whole
 }
@@ -271,11 +269,7 @@ case_a_killed_rank_leaves_the_journal()
 case_an_error_of_one_rank_names_it_and_the_cell()
 {
     need_state
-    rm -r st
-    KV_ENV=(KVGRID_FAULT=error@2:5)
-    kv_mpi 4 run c.json -o c.cert.json --key "$KEY" --state st --progress none --timeout 60
-    KV_ENV=()
-    [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+    planted error@2:5 begin_anew kv_mpi 4 run c.json -o c.cert.json --key "$KEY" --state st --progress none --timeout 60
     expect_rc 5
     expect_err 'rank 2 .*cell [0-9]+'
     expect_no_file c.cert.json
@@ -338,7 +332,7 @@ case_a_second_look_that_disagrees()
     KV_ENV=("KVGRID_FAULT=wrong@0:1")
     kv_mpi 2 run c.json -o c.cert.json --key "$KEY" --state st --progress none
     KV_ENV=()
-    [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+    [ "$rc" -ne 0 ] || need_faults
     expect_rc 5
     expect_err '1 rows FAILED; .*: two ranks disagree: rank 0 on [^ ]+ \(cpu\) says NOT_EXACT, rank 1 on [^ ]+ \(cpu\) says '
     expect_value c.cert.json observed.verdicts.FAILED 1

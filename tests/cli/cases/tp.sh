@@ -186,7 +186,7 @@ case_a_lost_rank_ends_the_job()
         KV_ENV=("KVGRID_FAULT=$fault")
         kv_mpi 4 run c.json -o lost.json --key "$KEY" --state "st-$kind$rank" --timeout $limit --progress none
         KV_ENV=()
-        [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        [ "$rc" -ne 0 ] || need_faults
         [ ! -e lost.json ] || fail "$fault: there is a certificate"
         if [ "$kind" = kill ]; then expect_err 'rank 1'; else expect_err "no sign of life from rank $rank"; fi
         began=$SECONDS
@@ -265,7 +265,7 @@ case_a_failure_of_one_rank_is_a_row()
         KV_ENV=("KVGRID_FAULT=$kind@1:2")
         kv_mpi 4 run "$TP_CAMPAIGN" -o "$kind.json" --key "$KEY" --state "st-$kind" --timeout 300 --progress none
         KV_ENV=()
-        [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        [ "$rc" -ne 0 ] || need_faults
         expect_rc 5
         expect_err '1 rows FAILED; .*: rank 1: planted: '
         expect_value "$kind.json" observed.verdicts.FAILED 1
@@ -295,7 +295,7 @@ case_an_unexpected_row_is_seen_again_by_other_ranks()
         KV_ENV=(KVGRID_FAULT=wrong@0:1)
         kv_mpi $n run c.json -o wrong.json --key "$KEY"
         KV_ENV=()
-        [ "$rc" -ne 0 ] || skip "this build does not take \$KVGRID_FAULT (KV_FAULTS is off)"
+        [ "$rc" -ne 0 ] || need_faults
         expect_rc 5
         expect_err '1 cells of several ranks run again on other ranks'
         expect_err 'disagree: that of rank 0 on .* says NOT_EXACT, that of rank 1 on .* says EXACT'
