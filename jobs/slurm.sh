@@ -214,6 +214,9 @@ job_wait()
     trap '' USR1
 }
 
+# Which file the certificate is: a run never writes into an old one.
+job_certificate() { [ ! -e "$job_out" ] || stat -c '%i %z' -- "$job_out"; }
+
 job_bytes() { [ ! -e "$job_state/journal" ] || stat -c %s -- "$job_state/journal"; }
 
 # A lock that an earlier start of this very job left (its node died) is nobody's: Slurm has ended that start.
@@ -231,18 +234,20 @@ job_unlock()
 # certificate (exit codes 0, 4, and 5 with FAILED rows, in job_rc).
 job_run()
 {
-    local before
+    local before certificate
     job_ranks
     job_launcher
     job_unlock
     before=$(job_bytes)
+    certificate=$(job_certificate)
     job_args+=("$@")
     set -- "${job_launcher[@]}" "$KVGRID" run "$job_campaign" -o "$job_out" --key "$job_key" --state "$job_state" "${job_args[@]}"
     job_say "$*"
     job_wait "$@"
-    if [ "$job_rc" -eq 0 ] || [ "$job_rc" -eq 4 ]; then return 0; fi
-    # FAILED rows are 5, but there is a certificate that names them.
-    if [ "$job_rc" -eq 5 ] && [ "$job_out" -nt "$job_state/slurm_job" ]; then return 0; fi
+    # FAILED rows are 5, but there is a certificate that names them. And srun was seen to end with 0 where it could start no
+    # task: an older certificate must not pass for this run's.
+    case $job_rc in 0 | 4 | 5) [ "$(job_certificate)" = "$certificate" ] || return 0 ;; esac
+    [ "$job_rc" -ne 0 ] || job_die 5 "$KVGRID_LAUNCH ended with 0, but kvgrid run wrote no certificate; what it printed stands above"
     if [ -n "$job_over" ] || [ "$job_rc" -eq 75 ]; then job_again "$before"; fi # mpirun has its own code after TERM
     job_die "$job_rc" "kvgrid run ended with $job_rc and wrote no certificate; finished rows are in $job_state"
 }

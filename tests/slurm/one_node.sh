@@ -193,6 +193,19 @@ refuse()
     ) &
     refusals+=($!)
 }
+# srun may end with 0 though no task could be started: the certificate of an earlier run is not taken for this one's.
+case_a_launcher_that_starts_nothing()
+{
+    need_job_key
+    cp "$(need_cert >/dev/null; echo "$CERT")" published.cert.json
+    mkdir fake
+    printf '#!/bin/sh\nexit 0\n' >fake/srun
+    chmod +x fake/srun
+    PATH=$PWD/fake:$PATH submit --ntasks=2 "$JOBS/gate.sbatch" "$PUBLISHED"
+    expect_rc 5
+    expect_err 'srun ended with 0, but kvgrid run wrote no certificate'
+}
+
 case_missing_things()
 {
     local refusals=() pid

@@ -21,7 +21,6 @@ need_state()
 }
 # Some rows fewer, as if the run had been killed.
 cut_state() { head -n 100 "$KV_WORK/shared/resume.state/journal" >st/journal; }
-cut_again() { rm -f c.cert.json && mkdir -p st && cut_state; }
 begin_anew() { rm -rf c.cert.json st; }
 begin() { exec "$KVGRID" run c.json -o c.cert.json --key "$KEY" --state st --progress none "$@" >"$OUT" 2>"$ERR" </dev/null; }
 again() { kv run c.json -o c.cert.json --key "$KEY" --state st "$@"; }
@@ -233,11 +232,12 @@ case_a_signal_before_the_first_cell()
 case_signals_under_mpirun()
 {
     local pid victim
-    need_state
-    cut_state
+    need_key
+    # cells of a tenth of a second, so that rank 0 has not done them all before the signal comes
+    campaign c.json 'select=["vllm-fa","sglang","trtllm","llamacpp"]' 'pairs="all-ordered"' 'geometries=[{"layers":1,"tokens":1500,"kv_heads":4,"head_dim":64,"element":"f16"}]'
     read -r -a mpirun <<<"$KV_MPIRUN_TEXT"
     sanitizer_env run
-    KVGRID_FAULT=stop@1:3 "${mpirun[@]}" -n 2 "$KVGRID" run c.json -o c.cert.json --key "$KEY" --state st --progress none >"$OUT" 2>"$ERR" </dev/null &
+    KVGRID_FAULT=stop@1:1 "${mpirun[@]}" -n 2 "$KVGRID" run c.json -o c.cert.json --key "$KEY" --state st --progress none >"$OUT" 2>"$ERR" </dev/null &
     pid=$!
     victim=
     until [ -n "$victim" ]; do
@@ -254,26 +254,29 @@ case_signals_under_mpirun()
     expect_rc 75
     expect_err '^kvgrid: interrupted; what is finished stands in st'
     expect_no_file c.cert.json
-    expect_whole
+    again
+    expect_rc 0
+    expect_err 'of 12 cells stand in st/journal'
+    expect_no_file st/lock
 }
 
 case_a_killed_rank_leaves_the_journal()
 {
     need_state
-    planted kill@1:4 cut_again kv_mpi 3 run c.json -o c.cert.json --key "$KEY" --state st --progress none --timeout 60
+    planted kill@1:1 begin_anew kv_mpi 3 run c.json -o c.cert.json --key "$KEY" --state st --progress none --timeout 60
     expect_no_file c.cert.json
     expect_whole
 }
 
-# d10: an error in one rank's fifth cell.
+# d10, as soon as a rank works at all: on a busy machine the others may leave it few cells.
 case_an_error_of_one_rank_names_it_and_the_cell()
 {
     need_state
-    planted error@2:5 begin_anew kv_mpi 4 run c.json -o c.cert.json --key "$KEY" --state st --progress none --timeout 60
+    planted error@2:1 begin_anew kv_mpi 4 run c.json -o c.cert.json --key "$KEY" --state st --progress none --timeout 60
     expect_rc 5
     expect_err 'rank 2 .*cell [0-9]+'
     expect_no_file c.cert.json
-    [ "$(wc -l <st/journal)" -gt 5 ] || fail "finished rows were not kept"
+    [ "$(wc -l <st/journal)" -ge 1 ] || fail "no journal was kept"
     expect_whole
 }
 
