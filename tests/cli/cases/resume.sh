@@ -45,6 +45,11 @@ refuses()
     expect_no_file c.cert.json
     expect_same st/journal before.journal
 }
+# Twelve cells of a tenth of a second, all exact: each rank gets some.
+campaign_of_slow_cells()
+{
+    campaign "$1" 'select=["vllm-fa","sglang","trtllm","llamacpp"]' 'pairs="all-ordered"' 'geometries=[{"layers":1,"tokens":1500,"kv_heads":4,"head_dim":64,"element":"f16"}]'
+}
 # sum_line TEXT: a journal line with its checksum.
 sum_line() { "$KV_PYTHON" -c 'import hashlib, sys; t = sys.argv[1]; print(hashlib.blake2b(t.encode(), digest_size=32).hexdigest()[:16], t)' "$1"; }
 # until_stopped PID: it stopped itself, or this build has no planted faults.
@@ -233,8 +238,7 @@ case_signals_under_mpirun()
 {
     local pid victim
     need_key
-    # cells of a tenth of a second, so that rank 0 has not done them all before the signal comes
-    campaign c.json 'select=["vllm-fa","sglang","trtllm","llamacpp"]' 'pairs="all-ordered"' 'geometries=[{"layers":1,"tokens":1500,"kv_heads":4,"head_dim":64,"element":"f16"}]'
+    campaign_of_slow_cells c.json # so that rank 0 has not done them all before the signal comes
     read -r -a mpirun <<<"$KV_MPIRUN_TEXT"
     sanitizer_env run
     KVGRID_FAULT=stop@1:1 "${mpirun[@]}" -n 2 "$KVGRID" run c.json -o c.cert.json --key "$KEY" --state st --progress none >"$OUT" 2>"$ERR" </dev/null &
@@ -331,16 +335,14 @@ case_a_second_look_goes_on_too()
 case_a_second_look_that_disagrees()
 {
     need_state
-    cut_state
-    KV_ENV=("KVGRID_FAULT=wrong@0:1")
-    kv_mpi 2 run c.json -o c.cert.json --key "$KEY" --state st --progress none
-    KV_ENV=()
-    [ "$rc" -ne 0 ] || need_faults
+    campaign_of_slow_cells slow.json
+    planted wrong@0:1 true kv_mpi 2 run slow.json -o slow.cert.json --key "$KEY" --state slow --progress none
     expect_rc 5
-    expect_err '1 rows FAILED; .*: two ranks disagree: rank 0 on [^ ]+ \(cpu\) says NOT_EXACT, rank 1 on [^ ]+ \(cpu\) says '
-    expect_value c.cert.json observed.verdicts.FAILED 1
-    expect_whole
-    cp "$KV_WORK/shared/resume.state/journal" st/journal
+    expect_err '1 rows FAILED; .*: two ranks disagree: rank 0 on [^ ]+ \(cpu\) says NOT_EXACT, rank 1 on [^ ]+ \(cpu\) says EXACT'
+    expect_value slow.cert.json observed.verdicts.FAILED 1
+    kv run slow.json -o slow.cert.json --key "$KEY" --state slow --progress none # the FAILED cell again
+    expect_rc 0
+    expect_value slow.cert.json observed.verdicts.FAILED 0
     KV_ENV=("KVGRID_FAULT=wrong@0:13") # the first pair that is not refused
     again --cross-check 100
     KV_ENV=()
