@@ -15,7 +15,7 @@ typedef struct {
     int32_t rc;
     int32_t reserved;
     char text[KV_TP_NOTICE_TEXT];
-    uint8_t copy[KV_TP_DIGEST_BYTES]; /* of the packed payload, where it is a copy of another rank's */
+    uint8_t copy[KV_TP_DIGEST_BYTES]; /* first round: of the packed payload, where it is a copy of another rank's */
     kv_tp_header header[];
 } note;
 
@@ -131,11 +131,11 @@ static void pack(kv_tp_work *w, int from)
 
 /* ---- notes ------------------------------------------------------------------------------- */
 
-static void write_note(kv_tp_work *w, int from, const kv_tp_round *r, note *n)
+static void write_note(kv_tp_work *w, int from, const kv_tp_round *r, bool copies, note *n)
 {
     const kv_tp_plan *plan = &w->plan[from];
     memset(n, 0, note_bytes(w));
-    if (w->side[from].here && kv_tp_shard_copies(plan->heads, plan->p) > 1)
+    if (w->side[from].here && copies)
         KV_TP_DO(w, kv_tp_image_digest(w->hash, w->side[from].packed, NULL, n->copy, &w->err));
     for (size_t i = 0; i < plan->n; i++) {
         const kv_tp_parcel *p = &plan->parcel[i];
@@ -179,18 +179,20 @@ static kv_rc check_headers(const kv_tp_work *w, int from, const kv_tp_round *r, 
     return KV_OK;
 }
 
-static kv_rc tell(kv_tp_work *w, int from, const kv_tp_round *r, kv_err *err)
+static kv_rc tell(kv_tp_work *w, int from, size_t round, kv_err *err)
 {
+    const kv_tp_round *r = &w->round[from][round];
+    const bool copies = round == 0 && kv_tp_shard_copies(w->plan[from].heads, w->plan[from].p) > 1;
     note *mine = kv_alloc(1, note_bytes(w));
     kv_rc rc;
     if (mine == NULL) { /* without a note nobody can be told in order: the group ends here */
         kv_tp_abort(w->t, KV_ENOMEM, "no memory for a note");
         return KV_FAIL(err, KV_ENOMEM, "no memory for a note");
     }
-    write_note(w, from, r, mine);
+    write_note(w, from, r, copies, mine);
     KV_TRY(rc, out, kv_tp_share(w->t, mine, (int64_t)note_bytes(w), w->notes, err));
     KV_TRY(rc, out, check_outcomes(w, err));
-    if (kv_tp_shard_copies(w->plan[from].heads, w->plan[from].p) > 1)
+    if (copies)
         KV_TRY(rc, out,
                kv_tp_copies_check(w, from, w->side[from].first, note_of(w, 0)->copy, note_bytes(w),
                                   "before they are sent", err));
@@ -329,7 +331,7 @@ kv_rc kv_tp_leg(kv_tp_work *w, int from, kv_image *into, bool *whole, kv_err *er
     *whole = true;
     if (w->rc == KV_OK) pack(w, from);
     for (size_t i = 0; i < w->n_rounds[from]; i++) {
-        KV_TRY(rc, out, tell(w, from, &w->round[from][i], err));
+        KV_TRY(rc, out, tell(w, from, i, err));
         KV_TRY(rc, out, send_round(w, from, &w->round[from][i], err));
     }
     assemble(w, 1 - from, into, whole);

@@ -235,6 +235,7 @@ void kv_shard_cell_unproven(const kv_campaign *c, int64_t cell, kv_row *row)
 
 #define NS_POSITION 120 /* probed, and moved with six payloads, packed and unpacked */
 #define NS_RANK 2000000 /* ranks meet several times a payload */
+#define NS_ROUND 20000  /* they tell each other what they send, in each way of a payload */
 #define NS_VALUE 1000   /* of sealed pages: sealed on both sides, read back, decoded from */
 
 /* From what the images of all ranks that one process plays take: with the token leg, and on a GPU. */
@@ -292,8 +293,11 @@ kv_rc kv_shard_cell_plan(const kv_campaign *c, const kv_shard_point *p, const kv
     if (rc != KV_OK) goto out;
     const double units = (double)(found.layers / found.unit_layers), payloads = m.spec.payloads;
     const double moved = units * payloads * 6.0 * (double)all;
-    const double ns =
-        units * payloads * (double)all * NS_POSITION / 6 + (double)found.ranks * NS_RANK + values * NS_VALUE;
+    const double rounds = p->send == KV_SHARD_CHUNKS   ? (double)g->tokens / (double)c->tp.chunk
+                          : p->send == KV_SHARD_LAYERS ? (double)found.unit_layers
+                                                       : 1.0;
+    const double ns = units * payloads * (double)all * NS_POSITION / 6 + (double)found.ranks * NS_RANK +
+                      units * payloads * rounds * (double)found.ranks * 2 * NS_ROUND + values * NS_VALUE;
     out->moved_bytes = moved < 9e18 ? (int64_t)moved : INT64_MAX;
     out->cost = ns < 9e18 ? (uint64_t)ns : (uint64_t)9e18;
 out:

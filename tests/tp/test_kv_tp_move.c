@@ -159,6 +159,14 @@ static void move__d1(void **state)
     assert_int_equal(r->received[0][0], 0);      /* rank 0 keeps head 0 */
     assert_int_equal(r->sent[0][0], 8 * 16 * 2); /* and gives it to rank 1 */
     assert_int_equal(r->copies_compared, 4 * 3); /* ranks 2k and 2k+1: after the move, and before each way back */
+    static const int64_t chunk[] = {4, 4};
+    m.spec.send = KV_TP_SEND_CHUNKS;
+    m.spec.chunk = chunk;
+    m.spec.n_chunks = 2;
+    r = moved(&m);
+    check_exact(r, &m.spec);
+    assert_int_equal(r->rounds, 2);
+    assert_int_equal(r->copies_compared, 4 * 3); /* not once more each round: a leg of many would take for ever */
     m.spec = kvt_tp_spec(l, 8, l, 4, &g);        /* back: each head has two holders */
     check_exact(moved(&m), &m.spec);
     m.spec = kvt_tp_spec(l, 2, l, 8, &control);
