@@ -357,8 +357,7 @@ kv_rc kv_codec_cell_run(kv_runner *r, const kv_campaign *c, const kv_codec_point
 /* ---- planning ------------------------------------------------------------------------------- */
 
 /* Nanoseconds of one core for a value, measured (docs/measurements.md): made up, stored twice, decoded from. */
-#define NS_VALUE 60
-#define NS_CODEC_VALUE 500
+#define NS_VALUE 140
 
 kv_rc kv_codec_cell_plan(const kv_codec_section *s, const kv_codec_point *p, const kv_geometry *g, kv_cell_need *out,
                          kv_err *err)
@@ -384,7 +383,7 @@ kv_rc kv_codec_cell_plan(const kv_codec_section *s, const kv_codec_point *p, con
         KV_TRY(rc, out, kv_codec_memory_rotation(z.dim, kv_codec_point_bits(p), &batch, err));
     KV_TRY(rc, out, kv_codec_memory_note(g, g->tokens, &batch, out, err));
     out->moved_bytes = 4 * z.plain_bytes;
-    out->cost = (uint64_t)(z.rows * z.dim) * (kv_store_method_recipe(p->method) >= 0 ? NS_CODEC_VALUE : NS_VALUE);
+    out->cost = (uint64_t)(z.rows * z.dim) * NS_VALUE;
 out:
     return rc;
 }

@@ -312,8 +312,8 @@ kv_rc kv_move_cell_run(kv_runner *r, const kv_campaign *c, const kv_move_point *
 
 /* ---- planning ------------------------------------------------------------------------------- */
 
-#define NS_BYTE 60   /* of a page: probed, and moved with six payloads */
-#define NS_VALUE 500 /* sealed, read back, decoded from */
+#define NS_BYTE 22   /* of a page: probed, and moved with six payloads */
+#define NS_VALUE 180 /* sealed, read back, decoded from */
 
 kv_rc kv_move_cell_plan(const kv_codec_section *s, const kv_move_point *p, const kv_geometry *g, kv_cell_need *out,
                         kv_err *err)

@@ -1,5 +1,7 @@
 /* Plans: what cells need, known before anything runs. */
 #include "grid/run/kv_plan.h"
+#include "grid/campaign/kv_cells.h"
+#include "mpi/kv_mpi_split.h"
 #include "tests/kv_test_grid.h"
 
 static kv_plan plan_of(const kv_campaign *c)
@@ -28,6 +30,36 @@ static void plan_new__counts_the_published_campaign(void **state)
     kv_plan_free(&p);
     assert_null(p.costs);
     kv_campaign_free(&c);
+}
+
+/* A rank keeps the base run of the last seed only, and rows have the seed last. */
+static void plan_new__keeps_the_cells_of_a_seed_together(void **state)
+{
+    (void)state;
+    kv_catalogue none = {0};
+    kv_campaign c = {0};
+    kv_err err = {0};
+    kv_mpi_order order = {0};
+    json_t *spec = kvt_json("{'schema':'kvgrid.campaign/"
+                            "v1','name':'n','attribution':{'recipes':['kv1','published-serving'],'seeds':[3,1,2],"
+                            "'cells':['identity','kv','k','v'],'block':64,'passages':2,'evaluated':64},"
+                            "'geometries':[{'layers':2,'tokens':128,'kv_heads':2,'head_dim':32,'element':'bf16'}]}");
+    kvt_ok(kv_campaign_build(spec, &none, "file.json", &c, &err), &err);
+    kv_plan p = plan_of(&c);
+    kvt_ok(kv_mpi_order_new(p.cells, p.costs, &order, &err), &err);
+    uint64_t last = 0;
+    int changes = 0;
+    for (int64_t i = 0; i < p.cells; i++) {
+        const kv_study_point at = kv_cell_study_point(&c, &c.cells[kv_mpi_order_item(&order, i)]);
+        changes += at.seed != last;
+        last = at.seed;
+    }
+    assert_true(p.cells > 12);
+    assert_int_equal(changes, 3);
+    kv_mpi_order_free(&order);
+    kv_plan_free(&p);
+    kv_campaign_free(&c);
+    json_decref(spec);
 }
 
 static void plan_share__gives_all_away_and_evenly(void **state)
@@ -225,6 +257,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plan_new__counts_the_published_campaign),
+        cmocka_unit_test(plan_new__keeps_the_cells_of_a_seed_together),
         cmocka_unit_test(plan_share__gives_all_away_and_evenly),
         cmocka_unit_test(cell_plan__says_what_the_cell_then_has),
         cmocka_unit_test(plan_new__takes_three_images_of_one_layer),
