@@ -299,6 +299,7 @@ DOCUMENT = {
     "body_digest": "s",
     "run": ("o", {"source": ("o", {"commit": "s", "dirty": "b", "flags": "s", "*": "a"}), "ranks": "n",
                   "devices": ("l", ("o", {"rank": "n", **fields("s", "host device name"), "*": "a"})), "transports": ("l", "s"), "versions": ("o", {"*": "a"}),
+                  "transports_why?": ("l", "s"),
                   "failures": ("l", ("o", {**fields("s", "check pair_id error_class host device text"),
                                            **fields("n", "geometry rank"), "params": ("o", {"*": "a"})})),
                   "differences?": ("l", ("o", {"what": "s", "values": ("l", ("o", {

@@ -97,6 +97,7 @@ case_the_body_is_that_of_real_ranks()
     expect_out '[$][.]run[.]transports[[]0[]]: expected two ranks whose device is cuda'
     TP_CERT=n4.json forged H10 'run.transports=[]' 'run.transports_why=[]'
     TP_CERT=n4.json forged H0 'run.transports.0="rdma"'
+    TP_CERT=n4.json forged H0 'run.transports_why=[3]'
 }
 
 case_too_few_ranks_are_told()
