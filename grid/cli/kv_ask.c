@@ -55,10 +55,14 @@ kv_rc kv_ask_check_output(const char *what, const char *out, const char *const *
 kv_rc kv_ask_spare_keys(const char *what, const char *out, const kv_opts *o, kv_err *err)
 {
     char *keys[2] = {NULL, NULL};
+    kv_buf pub = {0};
     /* where there is none, whoever needs it says so */
     (void)!kv_key_find_path(o->key, &keys[0], NULL);
     (void)!kv_trust_find_path(o->trust, &keys[1], NULL);
-    const kv_rc rc = kv_ask_check_output(what, out, (const char *const *)keys, 2, err);
+    kv_rc rc = keys[0] != NULL ? kv_buf_printf(&pub, err, "%s.pub", keys[0]) : KV_OK;
+    const char *const inputs[] = {keys[0], pub.data, keys[1]};
+    if (rc == KV_OK) rc = kv_ask_check_output(what, out, inputs, sizeof inputs / sizeof *inputs, err);
+    kv_buf_free(&pub);
     kv_free(keys[0]);
     kv_free(keys[1]);
     return rc;

@@ -23,7 +23,7 @@ int kv_ask_finish(int code);
 kv_rc kv_ask_check_output(const char *what, const char *out, const char *const *inputs, size_t n, kv_err *err)
     KV_MUST_USE;
 
-/* KV_EINVAL where it is the secret key or the trusted keys that these options stand for. */
+/* KV_EINVAL where it is the secret key, its public half or the trusted keys that these options stand for. */
 kv_rc kv_ask_spare_keys(const char *what, const char *out, const kv_opts *o, kv_err *err) KV_MUST_USE;
 
 /* "1.5 GiB" and so on. */

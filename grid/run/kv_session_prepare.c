@@ -34,6 +34,7 @@ static kv_rc prepare_root(kv_session *s, kv_err *err)
     }
     const char *const inputs[] = {key_path, s->o->n_positional > 0 ? s->o->positional[0] : NULL, s->o->baseline};
     KV_TRY(rc, out, kv_ask_check_output("-o", s->out_path, inputs, sizeof inputs / sizeof inputs[0], err));
+    KV_TRY(rc, out, kv_ask_spare_keys("-o", s->out_path, s->o, err));
     KV_TRY(rc, out, kv_file_can_write(s->out_path, err));
     KV_TRY(rc, out, kv_pack_new(&s->c, &s->rows, err));
     s->ranks = kv_alloc(s->c.n_cells, sizeof *s->ranks);

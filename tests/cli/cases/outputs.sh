@@ -168,7 +168,8 @@ case_an_output_is_no_key_and_no_row_file()
     echo 'rows' >c.json.rows
     KV_ENV=(KVGRID_KEY=own.key KVGRID_TRUST=own.pub)
     local out how
-    for out in own.key own.pub c.json c.json.rows; do
+    cp "$PUB" own.key.pub
+    for out in own.key own.key.pub own.pub c.json c.json.rows; do
         cp $out before.copy
         for how in --csv --intoto; do
             refused 2 "-o $out is the input $out and would destroy it" -- export c.json $how -o $out
@@ -176,6 +177,9 @@ case_an_output_is_no_key_and_no_row_file()
         expect_same $out before.copy
         [ $out != c.json.rows ] || continue
         refused 2 "-o $out is the input $out and would destroy it" -- merge c.json -o $out
+        expect_same $out before.copy
+        [ $out != c.json ] || continue
+        refused 2 "-o $out is the input $out and would destroy it" -- run "$KV_ROOT/jobs/campaigns/published.json" -o $out
         expect_same $out before.copy
     done
 }
