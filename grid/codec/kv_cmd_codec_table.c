@@ -23,7 +23,8 @@ static kv_rc table(const kv_opts *o, kv_err *err)
     json_t *t = NULL;
     kv_rc rc = kv_reader_open(o->positional[0], &r, err);
     if (rc == KV_OK) rc = kv_codec_summary_new(&r, &t, err);
-    if (rc == KV_OK) rc = o->json ? kv_ask_print_json(t, err) : kv_codec_summary_print(t, err);
+    if (rc == KV_OK && o->json) rc = kv_ask_print_json(t, err);
+    if (rc == KV_OK && !o->json) kv_codec_summary_print(t);
     json_decref(t);
     kv_reader_close(&r);
     return rc;

@@ -253,9 +253,8 @@ static void print_study(const json_t *list)
     }
 }
 
-kv_rc kv_codec_summary_print(const json_t *table, kv_err *err)
+void kv_codec_summary_print(const json_t *table)
 {
     print_codec(json_object_get(table, "codec"));
     print_study(json_object_get(table, "attribution"));
-    return fflush(stdout) == 0 ? KV_OK : KV_FAIL(err, KV_EWRITE, "stdout cannot be written");
 }

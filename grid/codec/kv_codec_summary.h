@@ -16,6 +16,6 @@
 kv_rc kv_codec_summary_new(kv_reader *r, json_t **out, kv_err *err) KV_MUST_USE;
 
 /* The same for people. */
-kv_rc kv_codec_summary_print(const json_t *table, kv_err *err) KV_MUST_USE;
+void kv_codec_summary_print(const json_t *table);
 
 #endif

@@ -87,6 +87,16 @@ case_show_names_them_apart()
     [ "$(grep -c ' to:  1  2$' "$OUT")" -ge 1 ] || fail "no matrix of the pairs"
 }
 
+case_a_table_that_cannot_be_written_says_why()
+{
+    need_rows
+    last="codec table >/dev/full"
+    "$KVGRID" codec table "$ROWS_CERT" >/dev/full 2>"$ERR"
+    rc=$?
+    expect_rc 5
+    expect_one_line 'standard output cannot be written: No space left on device'
+}
+
 # A figure that a campaign sells, changed and signed again, is found by both.
 # Against itself nothing is redeclared or new: not from the file, and not from the run's own memory.
 case_compared_with_themselves_they_are_the_same()
