@@ -18,11 +18,12 @@ typedef struct {
 static void told(void *user, const char *name, const char *field, const char *what)
 {
     report *r = user;
-    char shown[KV_TEXT_SHOWN];
+    char shown[KV_TEXT_SHOWN], first[KV_TEXT_SHOWN];
+    kv_text_show(what, first); /* it may quote the index, and be cut within a character */
     if (!r->json) {
-        printf("DIFFERS %s %s %s\n", kv_text_show(name, shown), field, what);
+        printf("DIFFERS %s %s %s\n", kv_text_show(name, shown), field, first);
     } else {
-        json_array_append_new(r->differences, json_pack("{s:s,s:s}", "field", field, "first", what));
+        json_array_append_new(r->differences, json_pack("{s:s,s:s}", "field", field, "first", first));
     }
 }
 
@@ -30,12 +31,13 @@ static void done(void *user, const char *name, bool agrees)
 {
     report *r = user;
     char shown[KV_TEXT_SHOWN];
+    kv_text_show(name, shown);
     if (!r->json) {
-        if (agrees) printf("ok %s\n", kv_text_show(name, shown));
+        if (agrees) printf("ok %s\n", shown);
         return;
     }
     json_array_append_new(r->cases,
-                          json_pack("{s:s,s:b,s:O}", "name", name, "ok", (int)agrees, "differences", r->differences));
+                          json_pack("{s:s,s:b,s:O}", "name", shown, "ok", (int)agrees, "differences", r->differences));
     json_decref(r->differences);
     r->differences = json_array();
 }
