@@ -114,9 +114,10 @@ static kv_rc add_study(const kv_reader *r, const json_t *row, json_t *list, kv_e
     json_t *e = entry_of(list, geometry, text(row, "dst"), text(json_object_get(row, "params"), "cell"));
     if (e == NULL) return KV_FAIL(err, KV_ENOMEM, "no memory for a table");
     for (size_t i = 0; i < N_SUMMED; i++) {
-        const bool both = json_is_integer(json_object_get(e, summed[i])) && measured(proof, summed[i]);
-        json_object_set_new(e, summed[i],
-                            both ? json_integer(number(e, summed[i]) + number(proof, summed[i])) : json_null());
+        int64_t sum = 0;
+        const bool both = json_is_integer(json_object_get(e, summed[i])) && measured(proof, summed[i]) &&
+                          !__builtin_add_overflow(number(e, summed[i]), number(proof, summed[i]), &sum);
+        json_object_set_new(e, summed[i], both ? json_integer(sum) : json_null());
     }
     json_object_set_new(e, "seeds", json_integer(number(e, "seeds") + 1));
     if (worse(text(proof, "accept")) > worse(text(e, "accept")))
@@ -248,8 +249,8 @@ static void print_study(const json_t *list)
                shown(e, "kl_nano", 1e9, 6, false, b), ppm(e, "top1_ppm", 1e4, c), ppm(e, "k_error_ppm", 1e6, d),
                ppm(e, "v_error_ppm", 1e6, f), text(e, "accept"));
         if (json_object_get(e, "gap_to_k_plus_v_ppl_ppm") != NULL)
-            printf("%-18s %14s %12s\n", "  kv - (k + v)", ppm(e, "gap_to_k_plus_v_ppl_ppm", 1e4, a),
-                   shown(e, "gap_to_k_plus_v_kl_nano", 1e9, 6, false, b));
+            printf("%-18s %14s %12s\n", "  kv - (k + v)", shown(e, "gap_to_k_plus_v_ppl_ppm", 1e4, 3, true, a),
+                   shown(e, "gap_to_k_plus_v_kl_nano", 1e9, 6, true, b));
     }
 }
 
