@@ -234,7 +234,7 @@ job_unlock()
 # certificate (exit codes 0, 4, and 5 with FAILED rows, in job_rc).
 job_run()
 {
-    local before certificate
+    local before certificate start
     job_ranks
     job_launcher
     job_unlock
@@ -243,10 +243,15 @@ job_run()
     job_args+=("$@")
     set -- "${job_launcher[@]}" "$KVGRID" run "$job_campaign" -o "$job_out" --key "$job_key" --state "$job_state" "${job_args[@]}"
     job_say "$*"
-    job_wait "$@"
-    # FAILED rows are 5, but there is a certificate that names them. And srun was seen to end with 0 where it could start no
-    # task: an older certificate must not pass for this run's.
-    case $job_rc in 0 | 4 | 5) [ "$(job_certificate)" = "$certificate" ] || return 0 ;; esac
+    for ((start = 1; ; start++)); do
+        job_wait "$@"
+        # FAILED rows are 5, but there is a certificate that names them. And srun was seen to end with 0 where a busy node
+        # started no task ("task launch failed"): an older certificate must not pass for this run's, and another try may do.
+        case $job_rc in 0 | 4 | 5) [ "$(job_certificate)" = "$certificate" ] || return 0 ;; esac
+        if [ "$job_rc" -ne 0 ] || [ -n "$job_over" ] || [ "$start" -ge 3 ]; then break; fi
+        job_say "$KVGRID_LAUNCH ended with 0, but no task wrote a certificate; it is started again"
+        sleep $((2 * start))
+    done
     [ "$job_rc" -ne 0 ] || job_die 5 "$KVGRID_LAUNCH ended with 0, but kvgrid run wrote no certificate; what it printed stands above"
     if [ -n "$job_over" ] || [ "$job_rc" -eq 75 ]; then job_again "$before"; fi # mpirun has its own code after TERM
     job_die "$job_rc" "kvgrid run ended with $job_rc and wrote no certificate; finished rows are in $job_state"

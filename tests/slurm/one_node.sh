@@ -203,7 +203,20 @@ case_a_launcher_that_starts_nothing()
     chmod +x fake/srun
     PATH=$PWD/fake:$PATH submit --ntasks=2 "$JOBS/gate.sbatch" "$PUBLISHED"
     expect_rc 5
+    expect_err 'srun ended with 0, but no task wrote a certificate; it is started again'
     expect_err 'srun ended with 0, but kvgrid run wrote no certificate'
+}
+# The next try may start them.
+case_a_launcher_that_starts_late()
+{
+    need_job_key
+    mkdir fake
+    printf '#!/bin/sh\nmkdir "%s" 2>/dev/null && exit 0\nexec "%s" "$@"\n' "$PWD/tried" "$(command -v srun)" >fake/srun
+    chmod +x fake/srun
+    PATH=$PWD/fake:$PATH submit --ntasks=2 "$JOBS/gate.sbatch" "$PUBLISHED"
+    expect_rc 0
+    expect_err 'it is started again'
+    expect_digest published.cert.json "$(published_digest)"
 }
 
 case_missing_things()
