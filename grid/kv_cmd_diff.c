@@ -2,8 +2,8 @@
 #include <stdio.h>
 
 #include "grid/cli/kv_ask.h"
-#include "grid/report/kv_diff.h"
 #include "grid/cli/kv_exit.h"
+#include "grid/report/kv_diff.h"
 
 #define LISTED 100 /* rows of each list in the text */
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/cli/kv_ask.h"
 #include "grid/cell/kv_cell_plan.h"
 #include "grid/cell/kv_cell_run.h"
+#include "grid/cli/kv_ask.h"
 #include "grid/cli/kv_exit.h"
 
 /* Cells up to this estimate (ns) are run; larger ones are derived only, so that the answer comes at once. */

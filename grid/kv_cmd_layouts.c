@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/campaign/kv_write_out.h"
 #include "grid/cli/kv_ask.h"
 #include "grid/cli/kv_exit.h"
-#include "grid/campaign/kv_write_out.h"
 
 static const char *const store_names[] = {"separate", "interleaved", "latent"};
 

@@ -9,14 +9,14 @@
 #include "certs/kv_json.h"
 #include "certs/kv_rows.h"
 #include "certs/kv_verify.h"
-#include "grid/cli/kv_ask.h"
-#include "grid/document/kv_assurance.h"
-#include "grid/run/kv_differences.h"
-#include "grid/cli/kv_exit.h"
-#include "grid/report/kv_gate.h"
-#include "grid/document/kv_issue.h"
-#include "grid/row/kv_pack.h"
 #include "grid/campaign/kv_params.h"
+#include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
+#include "grid/document/kv_assurance.h"
+#include "grid/document/kv_issue.h"
+#include "grid/report/kv_gate.h"
+#include "grid/row/kv_pack.h"
+#include "grid/run/kv_differences.h"
 
 typedef struct {
     const kv_opts *o;

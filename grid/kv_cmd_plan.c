@@ -2,11 +2,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "grid/cell/kv_shard_cell.h"
 #include "grid/cli/kv_ask.h"
-#include "grid/sim/kv_cmd_simulate.h"
 #include "grid/cli/kv_exit.h"
 #include "grid/run/kv_plan.h"
-#include "grid/cell/kv_shard_cell.h"
+#include "grid/sim/kv_cmd_simulate.h"
 
 #define SHARES_TOLD 16 /* ranks whose share is told one by one */
 /* What parts of a certificate take, about: a row, a layout, a geometry, a layout at a geometry, and all else. */

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "certs/kv_json.h"
+#include "grid/campaign/kv_params.h"
 #include "grid/cli/kv_ask.h"
 #include "grid/cli/kv_exit.h"
-#include "grid/campaign/kv_params.h"
 #include "grid/report/kv_show.h"
 
 static const char *text_of(const json_t *obj, const char *key)

@@ -4,9 +4,9 @@
 #include "certs/kv_json.h"
 #include "certs/kv_verify.h"
 #include "grid/cli/kv_ask.h"
-#include "grid/run/kv_demand.h"
 #include "grid/cli/kv_exit.h"
 #include "grid/report/kv_gate.h"
+#include "grid/run/kv_demand.h"
 
 /* With --expect: whether the campaign's expectations hold today. */
 static int check_expect(json_t *doc, const char *path, int code)

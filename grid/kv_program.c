@@ -6,8 +6,8 @@
 
 #include "grid/cli/kv_ask.h"
 #include "grid/cli/kv_exit.h"
-#include "grid/kv_main.h"
 #include "grid/cli/kv_opts.h"
+#include "grid/kv_main.h"
 #include "kv_source.h"
 #include "tp/kv_tp.h"
 

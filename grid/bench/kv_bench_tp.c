@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/cli/kv_ask.h"
 #include "grid/bench/kv_bench_time.h"
+#include "grid/cli/kv_ask.h"
 #include "grid/run/kv_gpu.h"
 #include "tp/kv_tp_move.h"
 

@@ -6,12 +6,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "grid/cli/kv_ask.h"
-#include "grid/bench/kv_bench_time.h"
 #include "grid/bench/kv_bench_batch.h"
 #include "grid/bench/kv_bench_codec.h"
+#include "grid/bench/kv_bench_time.h"
 #include "grid/bench/kv_bench_tp.h"
 #include "grid/cell/kv_cell_run.h"
+#include "grid/cli/kv_ask.h"
 #include "grid/cli/kv_exit.h"
 #include "grid/run/kv_machine.h"
 

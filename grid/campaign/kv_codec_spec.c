@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "certs/kv_cert_names.h"
-#include "kernels/codec/kv_codec_recipe.h"
 #include "grid/campaign/kv_codec_payloads.h"
+#include "kernels/codec/kv_codec_recipe.h"
 #include "layouts/kv_layout_json.h"
 
 #define BLOCK_MAX 65536

@@ -2,8 +2,8 @@
 #ifndef KV_CODEC_CELL_H
 #define KV_CODEC_CELL_H
 
-#include "grid/cell/kv_cell.h"
 #include "grid/campaign/kv_codec_spec.h"
+#include "grid/cell/kv_cell.h"
 #include "kernels/codec/kv_codec_recipe.h"
 
 /* What one stream of a geometry takes when it is stored. */

@@ -5,23 +5,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "grid/cell/kv_cell.h"
 #include "grid/cell/kv_fault.h"
 
 static int64_t cells_seen, steps_seen[2];
 
-static void fail_row(kv_row *row, kv_errclass e, const char *text)
-{
-    const kv_row failed = {
-        .cell = row->cell, .words = row->words, .error_class = (int32_t)e, .verdict = KV_VERDICT_FAILED};
-    *row = failed;
-    for (int i = 0; i < KV_OBS_COUNT; i++) row->observed[i] = KV_NULL;
-    snprintf(row->reason, sizeof row->reason, "%s", text);
-}
-
 static kv_rc act(const char *kind, size_t n, kv_row *row, kv_err *err)
 {
-    if (strncmp(kind, "memory", n) == 0) fail_row(row, KV_ERRCLASS_MEMORY, "planted: no memory");
-    if (strncmp(kind, "device", n) == 0) fail_row(row, KV_ERRCLASS_DEVICE, "planted: the device failed");
+    static const kv_err memory = {.rc = KV_ENOMEM, .text = "planted: no memory"},
+                        device = {.rc = KV_EDEVICE, .text = "planted: the device failed"};
+    if (strncmp(kind, "memory", n) == 0) kv_cell_mark_failed(row, memory.rc, &memory);
+    if (strncmp(kind, "device", n) == 0) kv_cell_mark_failed(row, device.rc, &device);
     if (strncmp(kind, "error", n) == 0)
         return KV_FAIL(err, KV_EBUG, "planted: a fatal error in cell %" PRId64, row->cell);
     if (strncmp(kind, "kill", n) == 0) raise(SIGKILL);

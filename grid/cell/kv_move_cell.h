@@ -3,8 +3,8 @@
 #ifndef KV_MOVE_CELL_H
 #define KV_MOVE_CELL_H
 
-#include "grid/cell/kv_cell.h"
 #include "grid/campaign/kv_codec_spec.h"
+#include "grid/cell/kv_cell.h"
 
 /* Fills the row of a move cell as kv_codec_cell_run does for a codec cell. */
 kv_rc kv_move_cell_run(kv_runner *r, const kv_campaign *c, const kv_move_point *p, const kv_geometry *g, kv_row *row,

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "grid/cli/kv_ask.h"
-#include "grid/codec/kv_cmd_codec.h"
 #include "grid/cli/kv_exit.h"
+#include "grid/codec/kv_cmd_codec.h"
 
 const kv_codec_command kv_codec_commands[] = {
     {"store", "IN OUT --geometry G [OPTIONS]", "compress a raw K and V array into a stored cache", kv_codec_cmd_store},

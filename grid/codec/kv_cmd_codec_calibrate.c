@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
 #include "grid/codec/kv_cmd_codec.h"
 #include "grid/codec/kv_codec_calibrate.h"
-#include "grid/cli/kv_exit.h"
 
 static const kv_command command = {
     "codec calibrate",

@@ -5,10 +5,10 @@
 
 #include "base/kv_text.h"
 #include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
 #include "grid/codec/kv_cmd_codec.h"
 #include "grid/codec/kv_codec_conform.h"
 #include "grid/codec/kv_codec_setup.h"
-#include "grid/cli/kv_exit.h"
 
 typedef struct {
     bool json;

@@ -6,9 +6,9 @@
 #include "base/kv_out.h"
 #include "base/kv_text.h"
 #include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
 #include "grid/codec/kv_cmd_codec.h"
 #include "grid/codec/kv_codec_report.h"
-#include "grid/cli/kv_exit.h"
 #include "grid/codec/kv_whiten_file.h"
 
 static const kv_command command = {

@@ -7,9 +7,9 @@
 #include "base/kv_text.h"
 #include "certs/kv_json.h"
 #include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
 #include "grid/codec/kv_cmd_codec.h"
 #include "grid/codec/kv_codec_report.h"
-#include "grid/cli/kv_exit.h"
 #include "kernels/kv_kern_num.h"
 
 static const kv_command command = {

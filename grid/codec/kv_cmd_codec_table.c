@@ -2,10 +2,10 @@
 #include <stdio.h>
 
 #include "grid/cli/kv_ask.h"
+#include "grid/cli/kv_exit.h"
 #include "grid/codec/kv_cmd_codec.h"
 #include "grid/codec/kv_codec_report.h"
 #include "grid/codec/kv_codec_summary.h"
-#include "grid/cli/kv_exit.h"
 
 static const kv_command command = {
     "codec table",

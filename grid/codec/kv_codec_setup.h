@@ -4,8 +4,8 @@
 
 #include <stdio.h>
 
-#include "grid/codec/kv_codec_file.h"
 #include "grid/cli/kv_opts.h"
+#include "grid/codec/kv_codec_file.h"
 
 /* Parses a sub-command's arguments (argv[0] is its name). *help: --help was asked for and printed. */
 kv_rc kv_codec_parse(const kv_command *cmd, int argc, char **argv, kv_opts *out, bool *help, kv_err *err) KV_MUST_USE;

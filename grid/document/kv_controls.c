@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/document/kv_assurance.h"
 #include "grid/campaign/kv_builtin.h"
+#include "grid/document/kv_assurance.h"
 #include "kernels/kv_kern_num.h"
 
 #define GEOMETRY "L=1,T=40,H=2,D=8,e=f16"

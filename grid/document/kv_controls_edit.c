@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "certs/kv_cert.h"
-#include "grid/document/kv_assurance.h"
 #include "grid/campaign/kv_builtin.h"
+#include "grid/document/kv_assurance.h"
 
 typedef struct {
     const char *control, *layout, *key;

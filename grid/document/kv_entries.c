@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/document/kv_assurance.h"
 #include "grid/cell/kv_cell_run.h"
+#include "grid/document/kv_assurance.h"
 
 static kv_rc append(json_t *list, json_t *entry, kv_err *err)
 {

@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/document/kv_assurance.h"
 #include "grid/campaign/kv_builtin.h"
+#include "grid/document/kv_assurance.h"
 
 #define GEOMETRY "L=1,T=40,H=2,D=8,e=f16"
 

@@ -6,9 +6,9 @@
 
 #include "certs/kv_cert.h"
 #include "certs/kv_verify.h"
-#include "grid/document/kv_assurance.h"
 #include "grid/campaign/kv_builtin.h"
 #include "grid/cell/kv_cell_run.h"
+#include "grid/document/kv_assurance.h"
 #include "grid/document/kv_doc.h"
 
 typedef struct {

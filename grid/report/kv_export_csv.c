@@ -1,8 +1,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "grid/report/kv_export.h"
 #include "grid/campaign/kv_params.h"
+#include "grid/report/kv_export.h"
 
 /* Where the value of a column stands in a row; geometry fields come from the geometry that the row names. */
 typedef struct {

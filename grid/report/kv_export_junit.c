@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "grid/campaign/kv_params.h"
 #include "grid/report/kv_expect.h"
 #include "grid/report/kv_export.h"
-#include "grid/campaign/kv_params.h"
 
 typedef enum { CASE_PASSED, CASE_SKIPPED, CASE_FAILED, CASE_OUTCOMES } outcome;
 

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "grid/cli/kv_ask.h"
-#include "grid/document/kv_assurance.h"
 #include "grid/cli/kv_exit.h"
+#include "grid/document/kv_assurance.h"
 #include "grid/report/kv_expect.h"
 
 #define LISTED 100 /* rows of the comparison that are told after a run; diff tells all */

@@ -2,8 +2,8 @@
 #ifndef KV_GATE_H
 #define KV_GATE_H
 
-#include "grid/report/kv_diff.h"
 #include "grid/document/kv_doc.h"
+#include "grid/report/kv_diff.h"
 
 typedef struct {
     const kv_campaign *c;

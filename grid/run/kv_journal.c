@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "grid/run/kv_lock.h"
 #include "grid/row/kv_row_text.h"
+#include "grid/run/kv_lock.h"
 
 #define HEAD "kvgrid.journal/v1 "
 #define SUM_DIGITS 16

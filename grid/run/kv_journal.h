@@ -12,8 +12,8 @@
 #ifndef KV_JOURNAL_H
 #define KV_JOURNAL_H
 
-#include "grid/run/kv_disk.h"
 #include "grid/row/kv_pack.h"
+#include "grid/run/kv_disk.h"
 
 #define KV_JOURNAL_SYNC_S 1.0
 

@@ -9,8 +9,8 @@
 #include "base/kv_file.h"
 #include "certs/kv_hash.h"
 #include "certs/kv_json.h"
-#include "grid/run/kv_differences.h"
 #include "grid/cell/kv_fault.h"
+#include "grid/run/kv_differences.h"
 #include "kv_source.h"
 #include "tp/kv_tp.h"
 

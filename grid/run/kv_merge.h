@@ -2,8 +2,8 @@
 #ifndef KV_MERGE_H
 #define KV_MERGE_H
 
-#include "grid/run/kv_journal.h"
 #include "grid/row/kv_pack.h"
+#include "grid/run/kv_journal.h"
 
 /* All borrowed. */
 typedef struct {

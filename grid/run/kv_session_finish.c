@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "grid/report/kv_gate.h"
 #include "grid/document/kv_issue.h"
+#include "grid/report/kv_gate.h"
 #include "grid/run/kv_session.h"
 
 /* The rank at the start of "RANK HOST". */

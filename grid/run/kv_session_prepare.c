@@ -32,7 +32,7 @@ static kv_rc prepare_root(kv_session *s, kv_err *err)
         rc = KV_FAIL(err, KV_ENOMEM, "no memory for a path");
         goto out;
     }
-    const char *const inputs[] = {key_path, s->o->n_positional > 0 ? s->o->positional[0] : NULL, s->o->baseline};
+    const char *const inputs[] = {s->o->n_positional > 0 ? s->o->positional[0] : NULL, s->o->baseline};
     KV_TRY(rc, out, kv_ask_check_output("-o", s->out_path, inputs, sizeof inputs / sizeof inputs[0], err));
     KV_TRY(rc, out, kv_ask_spare_keys("-o", s->out_path, s->o, err));
     KV_TRY(rc, out, kv_file_can_write(s->out_path, err));

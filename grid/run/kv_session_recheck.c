@@ -6,10 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grid/cell/kv_cell.h"
 #include "grid/cell/kv_fault.h"
+#include "grid/cell/kv_shard_cell.h"
 #include "grid/row/kv_row_text.h"
 #include "grid/run/kv_session.h"
-#include "grid/cell/kv_shard_cell.h"
 
 #define ROW_BYTES ((size_t)1024) /* a packed row with its length has fewer */
 #define ROWS_A_ROUND ((int64_t)(KV_MPI_TEXT_BYTES_MAX / ROW_BYTES))
@@ -105,9 +106,8 @@ static kv_rc judge(kv_session *s, const second_look *look, const kv_row *second,
     kv_pack_get(s->rows, look->cell, &first);
     if (second->verdict == KV_VERDICT_FAILED) return KV_OK;
     if (agree(row, second)) return s->journal != NULL ? kv_journal_add(s->journal, &s->c, row, err) : KV_OK;
-    kv_row failed = {
-        .cell = row->cell, .words = row->words, .error_class = KV_ERRCLASS_DEVICE, .verdict = KV_VERDICT_FAILED};
-    for (int i = 0; i < KV_OBS_COUNT; i++) failed.observed[i] = KV_NULL;
+    kv_row failed = first;
+    kv_cell_mark_failed(&failed, KV_EDEVICE, &(kv_err){.rc = KV_EDEVICE});
     say_disagreement(s, look, kv_verdict_name((kv_verdict)row->verdict), kv_verdict_name((kv_verdict)second->verdict),
                      failed.reason);
     const int at = look->rank == EARLIER ? look->other : look->rank;

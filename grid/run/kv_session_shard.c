@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "grid/cell/kv_fault.h"
+#include "grid/cell/kv_shard_cell.h"
 #include "grid/run/kv_merge.h"
 #include "grid/run/kv_session_shard.h"
-#include "grid/cell/kv_shard_cell.h"
 #include "tp/kv_tp.h"
 
 #define KV_SHARD_PROGRESS_S 5.0 /* between two lines of progress */

@@ -1,8 +1,8 @@
 /* A second look at cells of several ranks, with every shard on another rank than at first. */
 #include <string.h>
 
-#include "grid/run/kv_session_shard.h"
 #include "grid/cell/kv_shard_cell.h"
+#include "grid/run/kv_session_shard.h"
 
 int kv_session_shards_other(const kv_session *s, int64_t ranks)
 {

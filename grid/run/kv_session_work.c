@@ -6,10 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/kv_temp.h"
 #include "certs/kv_json.h"
 #include "grid/cell/kv_fault.h"
 #include "grid/run/kv_merge.h"
-#include "base/kv_temp.h"
 #include "grid/run/kv_session.h"
 
 static volatile sig_atomic_t stop_asked;

@@ -22,8 +22,8 @@ int64_t kv_codec_scaled_pick(const kv_codec_params *p, const kv_codec_codes *cod
 
 /* Levels of least mean squared error over the samples (n, finite, sorted ascending by this function), from `start` on:
  * each level becomes the mean of the samples nearest to it until none moves by more than 1e-7; a level that no sample is
- * nearest to takes over half of those of the level with the largest error. Sums are f64 in ascending order. KV_EFORMAT where the samples have fewer different values than there are levels, or one is not
- * finite. */
+ * nearest to takes over half of those of the level with the largest error. Sums are f64 in ascending order. KV_EFORMAT
+ * where the samples have fewer different values than there are levels, or one is not finite. */
 kv_rc kv_codec_table_fit(float *samples, int64_t n, int32_t bits, const float *start, float *levels, int32_t *rounds,
                          kv_err *err) KV_MUST_USE;
 /* Mean squared error of quantising the samples to the nearest level; 0 without samples. */

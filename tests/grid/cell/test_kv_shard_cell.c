@@ -3,10 +3,10 @@
 
 #include <time.h>
 
-#include "grid/row/kv_pack.h"
-#include "grid/row/kv_row_text.h"
 #include "grid/cell/kv_shard_move.h"
 #include "grid/cell/kv_shard_pages.h"
+#include "grid/row/kv_pack.h"
+#include "grid/row/kv_row_text.h"
 #include "tests/kv_test_grid.h"
 #include "tp/kv_tp_int.h"
 

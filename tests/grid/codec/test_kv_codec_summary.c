@@ -18,6 +18,18 @@ static void add_study(json_t *doc, const char *cell, const char *seed, const cha
     "{'ppl_change_ppm':" ppl ",'kl_nano':" kl ",'top1_ppm':900000,'k_error_ppm':" error                                \
     ",'v_error_ppm':7,'accept':'ACCEPT'}"
 
+/* Gives doc back. */
+static json_t *table_of(json_t *doc)
+{
+    json_t *table = NULL;
+    kv_err err = {0};
+    kv_reader r = kvt_reader(doc);
+    kvt_ok(kv_codec_summary_new(&r, &table, &err), &err);
+    kv_reader_close(&r);
+    json_decref(doc);
+    return table;
+}
+
 static const json_t *entry(const json_t *table, size_t i)
 {
     return json_array_get(json_object_get(table, "attribution"), i);
@@ -32,37 +44,31 @@ static void expect_number(const json_t *e, const char *key, int64_t want)
 static void summary__means_over_the_seeds(void **state)
 {
     (void)state;
-    json_t *doc = kvt_cert(1), *table = NULL;
-    kv_err err = {0};
+    json_t *doc = kvt_cert(1);
     add_study(doc, "k", "1", PROOF("-100", "10", "3"));
     add_study(doc, "k", "2", PROOF("-300", "30", "5"));
     add_study(doc, "kv", "1", PROOF("500", "50", "3"));
     add_study(doc, "v", "1", PROOF("200", "20", "0"));
-    kv_reader r = kvt_reader(doc);
-    kvt_ok(kv_codec_summary_new(&r, &table, &err), &err);
+    json_t *table = table_of(doc);
     expect_number(entry(table, 0), "ppl_change_ppm", -200);
     expect_number(entry(table, 0), "kl_nano", 20);
     expect_number(entry(table, 0), "k_error_ppm", 4);
     expect_number(entry(table, 1), "gap_to_k_plus_v_ppl_ppm", 500);
     expect_number(entry(table, 1), "gap_to_k_plus_v_kl_nano", 10);
     json_decref(table);
-    kv_reader_close(&r);
-    json_decref(doc);
 }
 
 /* Neither null nor -1 is a number that others could be averaged with. */
 static void summary__has_no_mean_where_a_seed_has_no_number(void **state)
 {
     (void)state;
-    json_t *doc = kvt_cert(1), *table = NULL;
-    kv_err err = {0};
+    json_t *doc = kvt_cert(1);
     add_study(doc, "k", "1", PROOF("100", "10", "3"));
     add_study(doc, "k", "2", PROOF("null", "null", "-1"));
     add_study(doc, "k", "3", PROOF("100", "10", "3"));
     add_study(doc, "kv", "1", PROOF("500", "50", "3"));
     add_study(doc, "v", "1", PROOF("200", "20", "0"));
-    kv_reader r = kvt_reader(doc);
-    kvt_ok(kv_codec_summary_new(&r, &table, &err), &err);
+    json_t *table = table_of(doc);
     static const char *const none[] = {"ppl_change_ppm", "kl_nano", "k_error_ppm"};
     for (size_t i = 0; i < 3; i++) assert_true(json_is_null(json_object_get(entry(table, 0), none[i])));
     expect_number(entry(table, 0), "v_error_ppm", 7);
@@ -70,8 +76,6 @@ static void summary__has_no_mean_where_a_seed_has_no_number(void **state)
     assert_true(json_is_null(json_object_get(entry(table, 1), "gap_to_k_plus_v_ppl_ppm")));
     assert_true(json_is_null(json_object_get(entry(table, 1), "gap_to_k_plus_v_kl_nano")));
     json_decref(table);
-    kv_reader_close(&r);
-    json_decref(doc);
 }
 
 int main(void)
